@@ -1,0 +1,1 @@
+//! RocketMQ wire client.

@@ -1,0 +1,1 @@
+//! Thread-per-core runtime face over io_uring. Knows nothing of sales or protocols.
