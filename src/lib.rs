@@ -1,2 +1,4 @@
 //! `seckill`: a flash-sale order engine. The binary is `src/main.rs`; everything it runs on is here so that tests
 //! and benches reach the same code.
+
+pub mod domain;
