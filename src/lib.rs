@@ -1,4 +1,6 @@
 //! `seckill`: a flash-sale order engine. The binary is `src/main.rs`; everything it runs on is here so that tests
 //! and benches reach the same code.
 
+pub mod config;
 pub mod domain;
+pub mod observe;

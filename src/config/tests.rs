@@ -1,0 +1,63 @@
+//! What is read, what is refused, and with which words.
+
+use super::*;
+
+fn with(overrides: &[&str]) -> Result<Config, ConfigError> {
+    load(&Sources { overrides: overrides.iter().map(|text| text.to_string()).collect(), ..Sources::default() })
+}
+
+fn refusal(overrides: &[&str]) -> String {
+    with(overrides).expect_err("must be refused").to_string()
+}
+
+#[test]
+fn the_shipped_defaults_are_valid_and_name_no_service() {
+    let config = load(&Sources::default()).unwrap();
+    assert!(!config.names_services());
+    assert_eq!(config.worker.workers + config.worker.queue_capacity, 96, "spec section 5");
+    assert_eq!(config.submit.deadline_ms, 90, "spec section 1");
+}
+
+#[test]
+fn environment_and_overrides_are_laid_over_in_order() {
+    let sources = Sources {
+        environment: vec![
+            ("SECKILL_REDIS".into(), "127.0.0.1:7000".into()),
+            ("SECKILL_NAMESRV".into(), "127.0.0.1:9876;127.0.0.1:9877".into()),
+            ("SECKILL_PG_URL".into(), "postgres://u:p@127.0.0.1:5432/d".into()),
+            ("SECKILL_UNRELATED".into(), "x".into()),
+        ],
+        overrides: vec!["redis.addr=127.0.0.1:7001".into(), "shards.pin=false".into()],
+        file: None,
+    };
+    let config = load(&sources).unwrap();
+    assert_eq!(config.redis.addr, "127.0.0.1:7001");
+    assert_eq!(config.rocketmq.name_servers, ["127.0.0.1:9876", "127.0.0.1:9877"]);
+    assert!(config.names_services() && !config.shards.pin);
+    assert_eq!(config.redacted().postgres.url, "postgres://u:***@127.0.0.1:5432/d");
+}
+
+#[test]
+fn refusals_say_what_to_do() {
+    for (overrides, expected) in [
+        (&["submit.deadline_ms=50"][..], "submit.deadline_ms = 50 is shorter than its parts"),
+        (&["sale.key_ttl_s=10"], "sale.key_ttl_s = 10 is too short"),
+        (&["worker.workers=0"], "worker.workers = 0 is out of range: 1..=512"),
+        (&["shards.ring_entries=100"], "power of two"),
+        (&["redis.addr=127.0.0.1:6379"], "set rocketmq.name_servers and postgres.url too"),
+        (&["redis.adress=x"], "there is no setting redis.adress"),
+        (&["worker.workers=many"], "worker.workers must be of type integer"),
+        (&["worker.workers"], "section.key=value"),
+        (&["identity.jwt_key=short"], "at least 32 bytes"),
+        (&["log.level=loud"], "log.level"),
+        (&["server.listen=here"], "server.listen"),
+    ] {
+        let text = refusal(overrides);
+        assert!(text.contains(expected) || text.contains("socket address"), "{overrides:?}: {text}");
+    }
+}
+
+#[test]
+fn all_broken_rules_come_at_once() {
+    assert_eq!(refusal(&["worker.workers=0", "sale.key_ttl_s=1"]).lines().count(), 2);
+}

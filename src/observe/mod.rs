@@ -1,0 +1,7 @@
+//! What an operator sees: metrics, logs, the admin listener.
+
+pub mod log;
+pub mod metrics;
+mod text;
+
+pub use text::{openmetrics, process_rows};
