@@ -35,6 +35,8 @@ pub enum ReserveOutcome {
     Ended,
     /// Code 7: the request_id belongs to another user. Whose, and which reservation, is not told.
     KeyReused,
+    /// Code 8: the operator has closed the sale.
+    Closed,
 }
 
 /// Why a message that asked for an order was turned down for good (spec section 5).

@@ -119,7 +119,7 @@ labels!(
     /// `code` of reserve outcomes (spec section 2).
     LuaCode {
         Created => "0", SameRequest => "1", SameUser => "2", SoldOut => "3", Unavailable => "4",
-        NotStarted => "5", Ended => "6", KeyReused => "7",
+        NotStarted => "5", Ended => "6", KeyReused => "7", Closed => "8",
     }
 );
 labels!(

@@ -1,0 +1,278 @@
+//! The few traits through which submit, fulfil and query reach the outside. Nothing else crosses.
+//!
+//! `services/` implements them over Redis, RocketMQ and PostgreSQL. They are used by static dispatch on one shard, so
+//! futures are neither boxed nor `Send`.
+#![allow(async_fn_in_trait, reason = "single-shard futures: nobody needs them Send")]
+
+use std::time::{Duration, Instant};
+
+use crate::domain::{
+    OrderCreateEvent, OrderId, OrderOutcome, RejectReason, ReservationState, ReserveOutcome, Sku, UnitHolder, UserId,
+    Uuid,
+};
+
+/// Why a call through a port did not give an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PortError {
+    /// The deadline passed. Whether it was done is **unknown**; the same ids may be tried again.
+    #[error("the deadline passed and the outcome is unknown")]
+    Timeout,
+    /// The connection broke after bytes had left. Whether it was done is **unknown**.
+    #[error("the connection broke and the outcome is unknown")]
+    Unknown,
+    /// Down, refusing or not reachable. It was **not** done.
+    #[error("the dependency is not available")]
+    Unavailable,
+    /// The bounded queue in front of the call is full. It was **not** done.
+    #[error("the queue in front of the dependency is full")]
+    Overloaded,
+    /// An answer that cannot be understood, or a bug. Not worth a retry.
+    #[error("the dependency gave an answer that makes no sense")]
+    Internal,
+}
+
+impl PortError {
+    /// Whether the effect may have happened although no answer says so.
+    pub const fn outcome_unknown(self) -> bool {
+        matches!(self, Self::Timeout | Self::Unknown | Self::Internal)
+    }
+}
+
+/// One request for a unit, with all ids that its effects will carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReserveRequest {
+    /// What is wanted.
+    pub sku: Sku,
+    /// Who wants it.
+    pub user_id: UserId,
+    /// The buyer's idempotency key.
+    pub request_id: Uuid,
+    /// The reservation's id if one is made.
+    pub reservation_id: Uuid,
+    /// The message's id if one is made.
+    pub message_id: Uuid,
+    /// The order's id if one is made.
+    pub order_id: OrderId,
+    /// Wall clock of the request, Unix microseconds.
+    pub created_at_micros: u64,
+}
+
+/// The reservation book.
+pub trait Reservations {
+    /// Decides one request, atomically with its effects.
+    async fn reserve(&self, request: ReserveRequest, deadline: Instant) -> Result<ReserveOutcome, PortError>;
+
+    /// The next order id, never given out before.
+    async fn next_order_id(&self, deadline: Instant) -> Result<OrderId, PortError>;
+
+    /// Notes that the broker has the message. Done soon, in a batch; when it is lost, recovery finds the reservation.
+    fn mark_sent(&self, sku: Sku, reservation_id: Uuid);
+
+    /// Notes that the send is to be repeated.
+    async fn mark_pending(&self, sku: Sku, reservation_id: Uuid, deadline: Instant) -> Result<(), PortError>;
+
+    /// Gives the unit back if the reservation is still RESERVED or MQ_PENDING. `Ok(false)`: it was not.
+    async fn release(&self, sku: Sku, reservation_id: Uuid, deadline: Instant) -> Result<bool, PortError>;
+}
+
+/// Why an event was not published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PublishError {
+    /// The broker does not have it.
+    #[error("the broker did not take the message")]
+    NotStored,
+    /// The broker may have it.
+    #[error("whether the broker took the message is unknown")]
+    Unknown,
+}
+
+/// The durable queue of order events, producer side.
+pub trait EventBus {
+    /// Publishes one event; Ok means that the broker answered that it has it.
+    async fn publish(&self, event: OrderCreateEvent, deadline: Instant) -> Result<(), PublishError>;
+}
+
+/// One message in hand.
+#[derive(Debug, Clone)]
+pub struct Delivery<H> {
+    /// The body as it came.
+    pub body: bytes::Bytes,
+    /// The broker's tag.
+    pub tag: String,
+    /// The broker's key.
+    pub key: Option<String>,
+    /// The broker's own id of the record, for logs and quarantine.
+    pub broker_message_id: String,
+    /// Which delivery this is, from 1.
+    pub attempt: u32,
+    /// What acknowledges it.
+    pub handle: H,
+}
+
+/// The durable queue of order events, consumer side.
+pub trait MessageSource {
+    /// What acknowledges a message.
+    type Handle: Clone + 'static;
+
+    /// Up to `max` messages; waits for the long poll when there are none. `puller` tells concurrent callers apart.
+    async fn receive(&self, max: usize, puller: usize) -> Result<Vec<Delivery<Self::Handle>>, PortError>;
+
+    /// Acknowledges; for each handle whether the broker took it.
+    async fn ack(&self, handles: &[Self::Handle], deadline: Instant) -> Vec<Result<(), PortError>>;
+
+    /// Hides the message for `for_time` from now; the handle to use from then on.
+    async fn extend(&self, handle: &Self::Handle, for_time: Duration) -> Result<Self::Handle, PortError>;
+
+    /// Stores the message in the dead-letter topic. The caller acks after Ok.
+    async fn dead_letter(&self, delivery: &Delivery<Self::Handle>, deadline: Instant) -> Result<(), PortError>;
+
+    /// Messages that no one has received yet, as far as the broker knows.
+    async fn lag(&self, deadline: Instant) -> Result<u64, PortError>;
+}
+
+/// Why a message could not be settled now. It stays unacknowledged and comes again.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OrderError {
+    /// The store is down or refuses work: stop pulling for a while.
+    #[error("the order store is not available: {0}")]
+    Unavailable(String),
+    /// A passing fault of this transaction; tried again with the same ids.
+    #[error("the order transaction failed for now: {0}")]
+    Transient(String),
+    /// A broken rule of the store or a bug.
+    #[error("the order transaction failed: {0}")]
+    Internal(String),
+}
+
+/// The order store, writing side.
+pub trait Orders {
+    /// Settles messages of one SKU: one outcome each, in order, every `Ok` durably committed.
+    async fn settle(
+        &self,
+        events: &[OrderCreateEvent],
+        deadline: Instant,
+    ) -> Vec<Result<OrderOutcome, OrderError>>;
+
+    /// Puts a message aside with its reason and, when it holds a unit, writes that unit's release in the same
+    /// transaction. Safe to repeat.
+    async fn quarantine(&self, row: &QuarantineRow, deadline: Instant) -> Result<(), PortError>;
+
+    /// Appends delivery attempts, at most 100 (spec section 5).
+    async fn log_attempts(&self, rows: &[AttemptRow], deadline: Instant) -> Result<(), PortError>;
+}
+
+/// A message that cannot be ordered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuarantineRow {
+    /// The body as it came.
+    pub body: bytes::Bytes,
+    /// Why, as a code.
+    pub reason: &'static str,
+    /// Why, in words.
+    pub detail: String,
+    /// The broker's id of the record.
+    pub broker_message_id: String,
+    /// Which delivery it was.
+    pub attempt: u32,
+    /// The unit it holds, where the bytes tell.
+    pub holder: Option<UnitHolder>,
+}
+
+/// One delivery, as logged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttemptRow {
+    /// The message.
+    pub message_id: Uuid,
+    /// Which delivery it was.
+    pub attempt: u32,
+    /// What became of it.
+    pub outcome: &'static str,
+    /// When it was done, Unix microseconds.
+    pub occurred_at_micros: u64,
+}
+
+/// The final answer to one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FinalResult {
+    /// The order exists.
+    Created {
+        /// Its id.
+        order_id: OrderId,
+    },
+    /// There will be no order.
+    Rejected {
+        /// Why.
+        reason: RejectReason,
+    },
+    /// The unit was given back before an order was tried.
+    Released,
+}
+
+/// A result on its way to where buyers look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResultRow {
+    /// The SKU.
+    pub sku: Sku,
+    /// Whose request.
+    pub request_id: Uuid,
+    /// The reservation.
+    pub reservation_id: Uuid,
+    /// The buyer.
+    pub user_id: UserId,
+    /// What became of it.
+    pub result: FinalResult,
+}
+
+/// Where results are shown.
+pub trait ResultBoard {
+    /// Shows results, soon and in batches. Lost ones are found again from the order store.
+    fn project(&self, row: ResultRow);
+}
+
+/// What the board says of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing is known of it.
+    Missing,
+    /// It belongs to another user.
+    NotOwner,
+    /// A reservation, not final.
+    Open {
+        /// The reservation.
+        reservation_id: Uuid,
+        /// Its order id.
+        order_id: OrderId,
+        /// Its state.
+        state: ReservationState,
+        /// When it was made, Unix milliseconds.
+        created_at_ms: u64,
+    },
+    /// Final.
+    Final {
+        /// The reservation.
+        reservation_id: Uuid,
+        /// The answer.
+        result: FinalResult,
+    },
+}
+
+/// Looks results up for their owners.
+pub trait ResultLookup {
+    /// What the board says.
+    async fn standing(
+        &self,
+        sku: Sku,
+        request_id: Uuid,
+        user_id: UserId,
+        deadline: Instant,
+    ) -> Result<Standing, PortError>;
+
+    /// What the order store says; `Missing` or `Final`. Slow and scarce: the caller limits the rate.
+    async fn stored(
+        &self,
+        sku: Sku,
+        request_id: Uuid,
+        user_id: UserId,
+        deadline: Instant,
+    ) -> Result<Standing, PortError>;
+}
