@@ -82,7 +82,7 @@ mod tests {
         shards::run(async move {
             let queue = Rc::new(Queue::new(items.max(1)));
             for item in 0..items {
-                queue.try_push(item).ok().expect("room");
+                queue.try_push(item).expect("room");
             }
             queue.close();
             let batches = Rc::new(RefCell::new(Vec::new()));
@@ -129,7 +129,7 @@ mod tests {
         shards::run(async {
             let queue = Rc::new(Queue::new(8));
             for item in 0..4 {
-                queue.try_push(item).ok().expect("room");
+                queue.try_push(item).expect("room");
             }
             queue.close();
             let (done, panics) = (Rc::new(RefCell::new(Vec::new())), Rc::new(Cell::new(0)));

@@ -3,4 +3,10 @@
 
 pub mod config;
 pub mod domain;
+pub mod fulfil;
+pub mod group_commit;
 pub mod observe;
+pub mod ports;
+pub mod query;
+mod race;
+pub mod submit;

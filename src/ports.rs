@@ -147,11 +147,7 @@ pub enum OrderError {
 /// The order store, writing side.
 pub trait Orders {
     /// Settles messages of one SKU: one outcome each, in order, every `Ok` durably committed.
-    async fn settle(
-        &self,
-        events: &[OrderCreateEvent],
-        deadline: Instant,
-    ) -> Vec<Result<OrderOutcome, OrderError>>;
+    async fn settle(&self, events: &[OrderCreateEvent], deadline: Instant) -> Vec<Result<OrderOutcome, OrderError>>;
 
     /// Puts a message aside with its reason and, when it holds a unit, writes that unit's release in the same
     /// transaction. Safe to repeat.

@@ -6,7 +6,7 @@ use std::task::Poll;
 
 /// Which of two futures was first.
 #[derive(Debug, PartialEq, Eq)]
-pub enum First<A, B> {
+pub(crate) enum First<A, B> {
     /// The first argument.
     Left(A),
     /// The second argument.
@@ -14,7 +14,7 @@ pub enum First<A, B> {
 }
 
 /// Waits for the first to finish and drops the other; the left one wins a tie.
-pub async fn race<A: Future, B: Future>(left: A, right: B) -> First<A::Output, B::Output> {
+pub(crate) async fn race<A: Future, B: Future>(left: A, right: B) -> First<A::Output, B::Output> {
     let (mut left, mut right) = (pin!(left), pin!(right));
     std::future::poll_fn(|context| {
         if let Poll::Ready(value) = left.as_mut().poll(context) {

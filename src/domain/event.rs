@@ -170,7 +170,7 @@ impl OrderCreateEvent {
         if tag != EVENT_TAG {
             return Err(EventError::TagMismatch);
         }
-        let event = wire.into_event()?;
+        let event = wire.to_event()?;
         let expected = event.message_key();
         if wire.message_key.as_deref() != Some(expected.as_str()) || key.is_some_and(|key| key != expected) {
             return Err(EventError::KeyMismatch);
@@ -196,7 +196,7 @@ impl Wire<'_> {
         self.user_id.and_then(UserId::new).ok_or(EventError::InvalidField("user_id"))
     }
 
-    fn into_event(&self) -> Result<OrderCreateEvent, EventError> {
+    fn to_event(&self) -> Result<OrderCreateEvent, EventError> {
         let order_id = self.order_id.filter(|&id| id <= ORDER_ID_MAX).and_then(OrderId::new);
         let created_at = self.created_at.as_ref().and_then(|text| parse_rfc3339_micros(text.as_bytes()));
         let trace = self.trace.as_ref();

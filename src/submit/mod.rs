@@ -17,7 +17,7 @@ use recent_keys::RecentKeys;
 
 use crate::config::{OnSendFailure, Submit as Settings};
 use crate::domain::{
-    OrderCreateEvent, OrderId, ReservationState, ReserveOutcome, Sku, TraceContext, UserId, Uuid, UuidV7Source,
+    OrderCreateEvent, ReservationState, ReserveOutcome, Sku, TraceContext, UserId, Uuid, UuidV7Source,
 };
 use crate::observe::metrics::Metrics;
 use crate::ports::{EventBus, PortError, PublishError, Reservations, ReserveRequest};

@@ -1,0 +1,156 @@
+//! The order transaction of a batch: run it, read the outcome of each message, send each on its way.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::lanes::Job;
+use super::{Fulfil, ack, attempts, puller, retry};
+use crate::domain::{OrderCreateEvent, OrderOutcome, RejectReason};
+use crate::observe::metrics::{Processed, Rejected};
+use crate::ports::{AttemptRow, FinalResult, MessageSource, OrderError, Orders, ResultBoard, ResultRow};
+
+/// Starts transactions while there are free workers and lanes that want one.
+pub(super) fn work<S, O, B>(fulfil: &Rc<Fulfil<S, O, B>>)
+where
+    S: MessageSource + 'static,
+    O: Orders + 'static,
+    B: ResultBoard + 'static,
+{
+    loop {
+        let free = fulfil.settings.workers.saturating_sub(fulfil.working.get());
+        let Some(batch) = fulfil.lanes.borrow_mut().take(free) else { break };
+        fulfil.working.set(fulfil.working.get() + batch.len());
+        let fulfil = fulfil.clone();
+        shards::spawn(async move { supervise(fulfil, batch).await });
+    }
+    fulfil.metrics.mq_jobs_queue.set(fulfil.lanes.borrow().waiting() as i64);
+}
+
+/// Runs one batch so that a panic in it frees its workers and slots, acks nothing, and is counted.
+async fn supervise<S, O, B>(fulfil: Rc<Fulfil<S, O, B>>, batch: Vec<Job<S::Handle>>)
+where
+    S: MessageSource + 'static,
+    O: Orders + 'static,
+    B: ResultBoard + 'static,
+{
+    let (count, since) = (batch.len(), shards::now());
+    let sku = batch.first().map(|job| job.event.sku);
+    let inner = fulfil.clone();
+    if shards::spawn(async move { settle(&inner, batch).await }).await.is_err() {
+        fulfil.panicked("order transaction");
+        (0..count).for_each(|_| fulfil.finished(Processed::Panicked, since));
+    }
+    fulfil.working.set(fulfil.working.get() - count);
+    if let Some(sku) = sku {
+        fulfil.lanes.borrow_mut().done(sku);
+    }
+    work(&fulfil);
+}
+
+async fn settle<S, O, B>(fulfil: &Rc<Fulfil<S, O, B>>, mut batch: Vec<Job<S::Handle>>)
+where
+    S: MessageSource + 'static,
+    O: Orders + 'static,
+    B: ResultBoard + 'static,
+{
+    for attempt in 1..=retry::TRIES_MAX {
+        let events: Vec<OrderCreateEvent> = batch.iter().map(|job| job.event.clone()).collect();
+        let deadline = shards::now() + fulfil.limits.transaction;
+        let outcomes = fulfil.orders.settle(&events, deadline).await;
+        let last = attempt == retry::TRIES_MAX || fulfil.cancelled.is_closed();
+        let mut again = Vec::new();
+        for (job, outcome) in batch.into_iter().zip(outcomes) {
+            match outcome {
+                Ok(outcome) => settled(fulfil, job, outcome),
+                Err(OrderError::Transient(_)) if !last => again.push(job),
+                Err(error) => failed(fulfil, job, &error),
+            }
+        }
+        if again.is_empty() {
+            return;
+        }
+        batch = again;
+        shards::sleep(retry::pause(attempt, shards::random_u64())).await;
+    }
+}
+
+/// The outcome is committed: ack, show, log.
+fn settled<S, O, B>(fulfil: &Rc<Fulfil<S, O, B>>, job: Job<S::Handle>, outcome: OrderOutcome)
+where
+    S: MessageSource + 'static,
+    O: Orders + 'static,
+    B: ResultBoard + 'static,
+{
+    fulfil.store_is_up();
+    let Job { held, event } = job;
+    let metrics = &fulfil.metrics;
+    let result = match outcome {
+        OrderOutcome::Created => {
+            metrics.order_created.inc();
+            let delay_micros = shards::unix_micros().saturating_sub(event.created_at_micros);
+            metrics.order_creation_delay.observe_duration(Duration::from_micros(delay_micros));
+            fulfil.finished(Processed::Created, held.received_at);
+            Some(FinalResult::Created { order_id: event.order_id })
+        }
+        OrderOutcome::DuplicateCreated { order_id } => {
+            fulfil.finished(Processed::Duplicate, held.received_at);
+            Some(FinalResult::Created { order_id })
+        }
+        OrderOutcome::Rejected(reason) => {
+            let index = match reason {
+                RejectReason::StockExhausted => Rejected::Stock,
+                RejectReason::OneUserOneOrder => Rejected::User,
+            };
+            metrics.order_rejected[index as usize].inc();
+            fulfil.finished(Processed::Rejected, held.received_at);
+            Some(FinalResult::Rejected { reason })
+        }
+        OrderOutcome::DuplicateRejected(reason) => {
+            fulfil.finished(Processed::Duplicate, held.received_at);
+            Some(FinalResult::Rejected { reason })
+        }
+        OrderOutcome::IdentifierCollision => None,
+    };
+    attempts::push(fulfil, attempt_row(&event, held.delivery.attempt, outcome.label()));
+    let Some(result) = result else {
+        let fulfil = fulfil.clone();
+        let detail = "an id of the message belongs to another operation".to_owned();
+        shards::spawn(async move { puller::set_aside(&fulfil, held, "IDENTIFIER_COLLISION", detail).await });
+        return;
+    };
+    fulfil.board.project(ResultRow {
+        sku: event.sku,
+        request_id: event.request_id,
+        reservation_id: event.reservation_id,
+        user_id: event.user_id,
+        result,
+    });
+    tracing::debug!(
+        request_id = %event.request_id, reservation_id = %event.reservation_id, message_id = %event.message_id,
+        order_id = event.order_id.get(), activity_id = event.sku.activity.get(), sku_id = event.sku.sku.get(),
+        outcome = outcome.label(), "message settled"
+    );
+    ack::push(fulfil, held);
+}
+
+/// Not settled: no ack, the slot is freed when `job` is dropped, the broker delivers it again.
+fn failed<S, O, B>(fulfil: &Rc<Fulfil<S, O, B>>, job: Job<S::Handle>, error: &OrderError)
+where
+    S: MessageSource + 'static,
+    O: Orders + 'static,
+    B: ResultBoard + 'static,
+{
+    if matches!(error, OrderError::Unavailable(_)) {
+        fulfil.store_is_down();
+    }
+    attempts::push(fulfil, attempt_row(&job.event, job.held.delivery.attempt, "FAILED"));
+    fulfil.finished(Processed::Failed, job.held.received_at);
+    tracing::warn!(
+        message_id = %job.event.message_id, delivery_attempt = job.held.delivery.attempt, %error,
+        "message not settled, left to redelivery"
+    );
+}
+
+fn attempt_row(event: &OrderCreateEvent, attempt: u32, outcome: &'static str) -> AttemptRow {
+    AttemptRow { message_id: event.message_id, attempt, outcome, occurred_at_micros: shards::unix_micros() }
+}

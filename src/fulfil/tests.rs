@@ -1,0 +1,1 @@
+//! Fulfilment over ports that tests script.

@@ -1,0 +1,1 @@
+//! The query path over a port that tests script.

@@ -1,0 +1,1 @@
+//! The submit path over ports that tests script.
