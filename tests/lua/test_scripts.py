@@ -1,0 +1,451 @@
+#!/usr/bin/env python3
+"""Tests of lua/*.lua on a private redis-server. Usage: test_scripts.py [seed] [rounds]"""
+
+import random
+import sys
+import time
+import unittest
+import uuid
+
+from private_redis import PrivateRedis, ReplyError
+
+SERVER = None
+SEED = random.randrange(1 << 32)
+ROUNDS = 300
+
+
+def now_ms():
+    return int(time.time() * 1000)
+
+
+def new_id():
+    return str(uuid.uuid4())
+
+
+class Sku:
+    """One SKU of its own, with the scripts as methods."""
+
+    serial = 0
+
+    def __init__(self, client, total=10, start=-60_000, end=60_000, expire=600_000, state="open", warm=True):
+        Sku.serial += 1
+        self.client, self.total = client, total
+        self.prefix = f"sec:{{1001:{Sku.serial}}}"
+        now = now_ms()
+        self.window = (now + start, now + end, now + expire)
+        if warm:
+            assert self.warm(state=state)[0] == 0
+
+    def run(self, name, *args):
+        return self.client.script(name, self.prefix, *args)
+
+    def warm(self, total=None, stock=None, window=None, state="open", generation=1):
+        total = self.total if total is None else total
+        stock = total if stock is None else stock
+        return self.run("warm", total, stock, *(window or self.window), state, generation)
+
+    def reserve(self, *requests):
+        """Requests as made by `request`; answers [(code, details)], stock."""
+        args = [value for request in requests for value in request]
+        return split_reply(self.run("reserve", *args))
+
+    def key(self, name):
+        return f"{self.prefix}:{name}"
+
+    def fields(self, name):
+        flat = self.client.call("HGETALL", self.key(name))
+        return dict(zip(flat[::2], flat[1::2]))
+
+    def stock(self):
+        return int(self.client.call("GET", self.key("stock")))
+
+    def pending(self):
+        return set(self.client.call("ZRANGE", self.key("pending"), 0, -1))
+
+    def buyers(self):
+        return self.fields("buyers")
+
+
+def request(user, request_id=None, reservation_id=None, trace=""):
+    return (user, request_id or new_id(), reservation_id or new_id(), new_id(), random.randrange(1 << 53), now_ms(), trace)
+
+
+def split_reply(reply):
+    codes, stock, clock, details = reply[0], reply[1], reply[2], reply[3:]
+    assert abs(clock - now_ms()) < 5_000
+    answers = []
+    for code in codes:
+        size = {"1": 6, "2": 1}.get(code, 0)
+        answers.append((int(code), details[:size]))
+        details = details[size:]
+    assert not details
+    return answers, stock
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.client = SERVER.client()
+        self.addCleanup(self.client.close)
+
+
+class Reserve(Case):
+    def test_created_writes_every_record(self):
+        sku = Sku(self.client)
+        one = request(7, trace="00-" + "a" * 32 + "-" + "b" * 16 + "-01")
+        self.assertEqual(sku.reserve(one), ([(0, [])], 9))
+        self.assertEqual(sku.fields("reservation:" + one[2]), {
+            "request_id": one[1], "user_id": "7", "message_id": one[3], "order_id": str(one[4]), "status": "RESERVED",
+            "version": "1", "created_at_ms": str(one[5]), "traceparent": one[6]})
+        self.assertEqual(self.client.call("GET", sku.key("request:" + one[1])), "7:" + one[2])
+        self.assertEqual(sku.buyers(), {"7": one[2]})
+        self.assertEqual(self.client.call("ZRANGE", sku.key("pending"), 0, -1, "WITHSCORES"), [one[2], str(one[5])])
+
+    def test_every_key_expires_at_the_same_instant(self):
+        sku = Sku(self.client)
+        ones = [request(user) for user in range(3)]
+        sku.reserve(*ones)
+        sku.run("mark_sent", *sum(([one[2], ""] for one in ones), []))
+        again = request(9)
+        sku.reserve(again)
+        sku.run("project_result", again[1], again[2], 9, "CREATED", again[4], "")
+        sku.reserve(request(10))
+        keys = [key for key in self.client.call("KEYS", sku.prefix.replace("{", "[{]") + ":*")]
+        self.assertEqual(len(keys), 4 + 2 * 5 + 1)
+        self.assertEqual({self.client.call("PEXPIRETIME", key) for key in keys}, {sku.window[2]})
+
+    def test_replay_gets_its_original(self):
+        sku = Sku(self.client)
+        one = request(7)
+        sku.reserve(one)
+        original = [one[2], one[3], str(one[4]), "RESERVED", "1", str(one[5])]
+        self.assertEqual(sku.reserve(request(7, one[1])), ([(1, original)], 9))
+        self.assertEqual(sku.reserve(request(8, one[1])), ([(7, [])], 9))
+        self.assertEqual(sku.reserve(request(7)), ([(2, [one[2]])], 9))
+
+    def test_duplicates_inside_one_batch(self):
+        sku = Sku(self.client, total=2)
+        a, b = request(7), request(8)
+        answers, stock = sku.reserve(a, request(7, a[1]), request(8, a[1]), request(7), b, request(9), request(8, b[1]))
+        self.assertEqual([code for code, _ in answers], [0, 1, 7, 2, 0, 3, 1])
+        self.assertEqual(answers[1][1][:2], [a[2], a[3]])
+        self.assertEqual(answers[3][1], [a[2]])
+        self.assertEqual(stock, 0)
+
+    def test_window_gate_and_stock(self):
+        for code, sku in [
+                (4, Sku(self.client, warm=False)),
+                (5, Sku(self.client, start=30_000)),
+                (6, Sku(self.client, end=-1)),
+                (8, Sku(self.client, state="closed")),
+                (8, Sku(self.client, start=30_000, state="closed")),
+                (6, Sku(self.client, end=-1, state="closed")),
+                (3, Sku(self.client, total=0))]:
+            before = self.client.call("DBSIZE")
+            self.assertEqual([a[0] for a in sku.reserve(request(1), request(2))[0]], [code, code])
+            self.assertEqual(self.client.call("DBSIZE"), before)
+
+    def test_replay_and_holder_are_answered_after_the_end(self):
+        for closing in ("closed", "ended", "sold out", "stock lost"):
+            sku = Sku(self.client, total=1 if closing == "sold out" else 5, end=300 if closing == "ended" else 60_000)
+            one = request(7)
+            sku.reserve(one)
+            if closing == "closed":
+                sku.run("set_state", "closed")
+            elif closing == "ended":
+                time.sleep(0.35)
+            elif closing == "stock lost":
+                self.client.call("DEL", sku.key("stock"))
+            codes = [code for code, _ in sku.reserve(request(7, one[1]), request(7), request(8))[0]]
+            self.assertEqual(codes, [1, 2, {"closed": 8, "ended": 6, "sold out": 3, "stock lost": 4}[closing]])
+
+    def test_released_user_may_buy_again_and_the_old_request_keeps_its_state(self):
+        sku = Sku(self.client, total=1)
+        one = request(7)
+        sku.reserve(one)
+        self.assertEqual(sku.run("release", "unsent", one[2], 7, "1"), ["0", 0, 1])
+        answers, stock = sku.reserve(request(7, one[1]), request(7), request(8))
+        self.assertEqual([code for code, _ in answers], [1, 0, 3])
+        self.assertEqual(answers[0][1][3:5], ["RELEASED", "2"])
+        self.assertEqual(stock, 0)
+
+    def test_batch_of_512(self):
+        sku = Sku(self.client, total=500)
+        answers, stock = sku.reserve(*(request(user) for user in range(512)))
+        self.assertEqual([code for code, _ in answers], [0] * 500 + [3] * 12)
+        self.assertEqual((stock, len(sku.buyers()), len(sku.pending())), (0, 500, 500))
+        self.assertEqual([c for c, _ in sku.reserve(*(request(user) for user in range(512)))[0]], [2] * 500 + [3] * 12)
+
+    def test_bad_argument_count(self):
+        with self.assertRaises(ReplyError):
+            Sku(self.client).run("reserve", 1, 2, 3)
+        with self.assertRaises(ReplyError):
+            Sku(self.client).run("reserve")
+
+    def test_full_memory_writes_nothing(self):
+        sku = Sku(self.client)
+        self.client.call("CONFIG", "SET", "maxmemory", "1")
+        try:
+            with self.assertRaises(ReplyError):
+                sku.reserve(request(1), request(2))
+        finally:
+            self.client.call("CONFIG", "SET", "maxmemory", "0")
+        self.assertEqual((sku.stock(), sku.buyers(), sku.pending()), (10, {}, set()))
+
+
+class Model:
+    """The reserve rules, one request at a time."""
+
+    def __init__(self, stock):
+        self.stock, self.requests, self.users, self.rows = stock, {}, {}, {}
+
+    def reserve(self, one):
+        user, request_id, reservation_id = str(one[0]), one[1], one[2]
+        if request_id in self.requests:
+            owner, original = self.requests[request_id]
+            return (1, self.rows[original]) if owner == user else (7, [])
+        if user in self.users:
+            return 2, [self.users[user]]
+        if self.stock == 0:
+            return 3, []
+        self.stock -= 1
+        self.requests[request_id], self.users[user] = (user, reservation_id), reservation_id
+        self.rows[reservation_id] = [reservation_id, one[3], str(one[4]), "RESERVED", "1", str(one[5])]
+        return 0, []
+
+    def release(self, reservation_id, user):
+        row = self.rows[reservation_id]
+        if row[3] == "RELEASED":
+            return "1"
+        row[3], row[4] = "RELEASED", str(int(row[4]) + 1)
+        self.stock += 1
+        if self.users.get(user) == reservation_id:
+            del self.users[user]
+        return "0"
+
+
+class Differential(Case):
+    def test_batches_equal_one_by_one(self):
+        rng = random.Random(SEED)
+        for round_index in range(ROUNDS):
+            with self.subTest(seed=SEED, round=round_index):
+                self.one_round(rng)
+
+    def one_round(self, rng):
+        stock = rng.choice([0, 1, 2, 5, 40])
+        sku, model = Sku(self.client, total=stock), Model(stock)
+        users, ids = rng.randint(1, 30), [new_id() for _ in range(rng.randint(1, 30))]
+        for _ in range(rng.randint(1, 6)):
+            batch = [request(rng.randrange(users), rng.choice(ids) if rng.random() < 0.6 else None)
+                     for _ in range(rng.choice([1, 2, 3, 8, 64]))]
+            answers, left = sku.reserve(*batch)
+            self.assertEqual(answers, [model.reserve(one) for one in batch])
+            self.assertEqual(left, model.stock)
+            self.assertEqual(sku.buyers(), model.users)
+            if model.rows and rng.random() < 0.5:
+                reservation_id = rng.choice(list(model.rows))
+                user = sku.fields("reservation:" + reservation_id)["user_id"]
+                codes = sku.run("release", "unsent", reservation_id, user, "")[0]
+                self.assertEqual(codes, model.release(reservation_id, user))
+            self.assertEqual(sku.stock(), model.stock)
+        self.assertEqual(sku.pending(), {key for key, row in model.rows.items() if row[3] == "RESERVED"})
+
+
+class States(Case):
+    def setUp(self):
+        super().setUp()
+        self.sku = Sku(self.client, total=5)
+        self.one = request(7)
+        self.sku.reserve(self.one)
+
+    def state(self):
+        row = self.sku.fields("reservation:" + self.one[2])
+        return row["status"], int(row["version"])
+
+    def mark(self, name, version="", *more):
+        return self.sku.run(name, self.one[2], version, *more)
+
+    def project(self, state, user=7, code=""):
+        return self.sku.run("project_result", self.one[1], self.one[2], user, state, self.one[4], code)
+
+    def release(self, why, version=""):
+        return self.sku.run("release", why, self.one[2], 7, version)[0]
+
+    def test_table_of_every_move(self):
+        """Every state x every move: the answer and the state after it."""
+        ways = {
+            "RESERVED": [], "MQ_PENDING": ["p"], "MQ_SENT": ["s"], "CREATED": ["s", "C"], "REJECTED": ["s", "R"],
+            "RELEASED": ["u"]}
+        moves = {
+            "s": lambda: self.mark("mark_sent")[0], "p": lambda: self.mark("mark_pending", "", "")[0],
+            "C": lambda: self.project("CREATED")[0], "R": lambda: self.project("REJECTED", code="X")[0],
+            "u": lambda: self.release("unsent"), "r": lambda: self.release("rejected")}
+        expected = {
+            "RESERVED": {"s": ("0", "MQ_SENT"), "p": ("0", "MQ_PENDING"), "C": ("0", "CREATED"), "R": ("0", "REJECTED"),
+                         "u": ("0", "RELEASED"), "r": ("3", "RESERVED")},
+            "MQ_PENDING": {"s": ("0", "MQ_SENT"), "p": ("1", "MQ_PENDING"), "C": ("0", "CREATED"),
+                           "R": ("0", "REJECTED"), "u": ("0", "RELEASED"), "r": ("3", "MQ_PENDING")},
+            "MQ_SENT": {"s": ("1", "MQ_SENT"), "p": ("2", "MQ_SENT"), "C": ("0", "CREATED"), "R": ("0", "REJECTED"),
+                        "u": ("3", "MQ_SENT"), "r": ("3", "MQ_SENT")},
+            "CREATED": {"s": ("2", "CREATED"), "p": ("2", "CREATED"), "C": ("1", "CREATED"), "R": ("3", "CREATED"),
+                        "u": ("3", "CREATED"), "r": ("3", "CREATED")},
+            "REJECTED": {"s": ("2", "REJECTED"), "p": ("2", "REJECTED"), "C": ("3", "REJECTED"), "R": ("1", "REJECTED"),
+                         "u": ("3", "REJECTED"), "r": ("0", "RELEASED")},
+            "RELEASED": {"s": ("3", "RELEASED"), "p": ("3", "RELEASED"), "C": ("3", "RELEASED"), "R": ("2", "RELEASED"),
+                         "u": ("1", "RELEASED"), "r": ("1", "RELEASED")}}
+        for state, way in ways.items():
+            for move, (code, after) in expected[state].items():
+                with self.subTest(state=state, move=move):
+                    self.setUp()
+                    for step in way:
+                        moves[step]()
+                    status, version = self.state()
+                    self.assertEqual(status, state)
+                    stock = self.sku.stock()
+                    self.assertEqual((moves[move](), self.state()[0]), (code, after))
+                    self.assertEqual(self.state()[1], version + (code == "0"))
+                    self.assertEqual(self.sku.stock(), stock + (after == "RELEASED" != state))
+                    self.assertEqual(moves[move]() in "12345", True, "the second time changes nothing")
+                    self.assertEqual(self.sku.stock(), stock + (after == "RELEASED" != state))
+
+    def test_pending_index_follows(self):
+        for way, left in [("s", False), ("p", True), ("u", False), ("C", False), ("R", False)]:
+            self.setUp()
+            {"s": lambda: self.mark("mark_sent"), "p": lambda: self.mark("mark_pending", "", ""),
+             "u": lambda: self.release("unsent"), "C": lambda: self.project("CREATED"),
+             "R": lambda: self.project("REJECTED")}[way]()
+            self.assertEqual(self.one[2] in self.sku.pending(), left)
+
+    def test_versions_are_compared(self):
+        self.assertEqual(self.mark("mark_sent", "2"), ["4", 1])
+        self.assertEqual(self.mark("mark_pending", "9", ""), ["4", 1])
+        self.assertEqual(self.release("unsent", "2"), "4")
+        self.assertEqual(self.state(), ("RESERVED", 1))
+        self.assertEqual(self.mark("mark_pending", "1", ""), ["0", 0])
+        self.assertEqual(self.mark("mark_sent", "2"), ["0", 0])
+        self.assertEqual(self.state(), ("MQ_SENT", 3))
+
+    def test_retry_count_only_rises(self):
+        self.assertEqual(self.mark("mark_pending", "", "1"), ["0", 0])
+        self.assertEqual(self.mark("mark_pending", "", "2"), ["1", 0])
+        self.assertEqual(self.mark("mark_pending", "", "1"), ["1", 0])
+        self.assertEqual(self.sku.fields("reservation:" + self.one[2])["retry_count"], "2")
+        self.assertEqual(self.state(), ("MQ_PENDING", 3))
+
+    def test_result_of_another_user_or_request_is_refused(self):
+        self.assertEqual(self.project("CREATED", user=8), ["4", 1])
+        self.assertEqual(self.sku.run("project_result", new_id(), self.one[2], 7, "CREATED", 1, ""), ["4", 1])
+        self.assertEqual(self.sku.run("release", "unsent", self.one[2], 8, ""), ["4", 1, 4])
+        self.assertEqual(self.state(), ("RESERVED", 1))
+
+    def test_order_of_a_released_reservation_is_shown(self):
+        self.release("unsent")
+        self.assertEqual(self.project("CREATED"), ["3", 1])
+        self.assertEqual(self.sku.fields("result:" + self.one[1])["state"], "CREATED")
+        self.assertEqual(self.state()[0], "RELEASED")
+
+    def test_missing_reservation_and_missing_activity(self):
+        other = new_id()
+        self.assertEqual(self.sku.run("project_result", other, new_id(), 5, "CREATED", 6, ""), ["5", 0])
+        self.assertEqual(self.sku.run("project_result", other, new_id(), 5, "REJECTED", 6, ""), ["3", 1])
+        self.assertEqual(self.sku.fields("result:" + other)["state"], "CREATED")
+        self.assertEqual(self.mark("mark_sent")[0] + self.sku.run("mark_sent", new_id(), "")[0], "05")
+        self.assertEqual(self.sku.run("release", "unsent", new_id(), 7, ""), ["5", 0, 4])
+        cold = Sku(self.client, warm=False)
+        self.assertEqual(cold.run("project_result", other, new_id(), 5, "CREATED", 6, ""), ["6", 0])
+        self.assertEqual(self.client.call("EXISTS", cold.key("result:" + other)), 0)
+
+    def test_release_never_exceeds_the_total(self):
+        self.client.call("SET", self.sku.key("stock"), 5)
+        self.assertEqual(self.release("unsent"), "6")
+        self.client.call("DEL", self.sku.key("stock"))
+        self.assertEqual(self.release("unsent"), "6")
+        self.assertEqual(self.client.call("EXISTS", self.sku.key("stock")), 0)
+
+    def test_release_keeps_the_entry_of_a_later_reservation(self):
+        self.release("unsent")
+        later = request(7)
+        self.sku.reserve(later)
+        self.assertEqual(self.release("unsent"), "1")
+        self.assertEqual(self.sku.buyers(), {"7": later[2]})
+
+    def test_batches_are_judged_one_by_one(self):
+        two, ghost = request(8), new_id()
+        self.sku.reserve(two)
+        self.sku.run("release", "unsent", two[2], 8, "")
+        self.assertEqual(self.sku.run("mark_sent", two[2], "", ghost, "", self.one[2], "", self.one[2], ""), ["3501", 1])
+        self.assertEqual(self.sku.run("release", "unsent", two[2], 8, "", two[2], 8, "", self.one[2], 7, ""),
+                         ["113", 1, 4])
+
+    def test_bad_arguments(self):
+        for name, args in [("mark_sent", ()), ("mark_sent", (1,)), ("mark_pending", (1, 2)), ("release", ("unsent",)),
+                           ("release", ("now", 1, 2, 3)), ("project_result", (1, 2, 3, "PAID", 5, 6))]:
+            with self.assertRaises(ReplyError):
+                self.sku.run(name, *args)
+
+
+class Read(Case):
+    def test_every_stage(self):
+        sku = Sku(self.client)
+        one, other = request(7), request(8)
+        sku.reserve(one, other)
+        clock, warmed, *row = sku.run("read_result", one[1])
+        self.assertLess(abs(clock - now_ms()), 5_000)
+        self.assertEqual(warmed, 1)
+        self.assertEqual(row, ["7", one[2], "RESERVED", str(one[4]), str(one[5]), "", "", "", ""])
+        sku.run("project_result", one[1], one[2], 7, "REJECTED", "", "PG_STOCK_EXHAUSTED")
+        _, _, *rows = sku.run("read_result", one[1], new_id(), other[1])
+        self.assertEqual(rows[:8], ["7", one[2], "REJECTED", str(one[4]), str(one[5]), "REJECTED", "", "PG_STOCK_EXHAUSTED"])
+        self.assertEqual(rows[9:18], [""] * 9)
+        self.assertEqual(rows[18:21], ["8", other[2], "RESERVED"])
+
+    def test_result_alone_names_its_owner(self):
+        sku = Sku(self.client)
+        request_id, reservation_id = new_id(), new_id()
+        sku.run("project_result", request_id, reservation_id, 7, "CREATED", 5, "")
+        self.assertEqual(sku.run("read_result", request_id)[2:-1],
+                         ["7", reservation_id, "", "", "", "CREATED", "5", ""])
+        self.assertEqual(Sku(self.client, warm=False).run("read_result", request_id)[1:], [0] + [""] * 9)
+
+
+class Gate(Case):
+    def test_warm_is_idempotent_and_never_overwrites(self):
+        sku = Sku(self.client, total=3)
+        sku.reserve(request(1))
+        self.assertEqual(sku.warm(), [1, 2, "1"])
+        for other in [dict(total=4), dict(generation=2), dict(window=(1, *sku.window[1:]))]:
+            self.assertEqual(sku.warm(**other), [2, 2, "1"])
+        self.client.call("DEL", sku.key("activity"))
+        self.assertEqual(sku.warm(), [3, 2, ""])
+
+    def test_warm_checks_its_values(self):
+        sku = Sku(self.client, warm=False)
+        start, end, expire = sku.window
+        for bad in [dict(total=-1), dict(total=3, stock=4), dict(stock=-1), dict(window=(end, start, expire)),
+                    dict(window=(start, expire + 1, expire)), dict(window=(1, 2, 3)), dict(state="ajar"),
+                    dict(generation=0), dict(generation="x")]:
+            self.assertEqual(sku.warm(**bad), [4, -1, ""])
+        self.assertEqual(sku.warm(total=10, stock=4, generation=2), [0, 4, "2"])
+
+    def test_set_state(self):
+        sku = Sku(self.client)
+        self.assertEqual([sku.run("set_state", s) for s in ("closed", "closed", "x", "open")],
+                         [[0, "closed"], [1, "closed"], [5, "closed"], [0, "open"]])
+        self.assertEqual(Sku(self.client, warm=False).run("set_state", "open"), [4, ""])
+
+    def test_status(self):
+        sku = Sku(self.client)
+        one = request(7)
+        sku.reserve(one, request(8))
+        self.assertEqual(sku.run("status")[:-1], [1, "open", 10, 8, 2, 2, one[5], *sku.window, 1])
+        self.assertEqual(Sku(self.client, warm=False).run("status")[:-1], [0, "", -1, -1, 0, 0, -1, -1, -1, -1, -1])
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        SEED = int(sys.argv[1])
+    if len(sys.argv) > 2:
+        ROUNDS = int(sys.argv[2])
+    print(f"seed {SEED}, {ROUNDS} rounds")
+    with PrivateRedis() as SERVER:
+        result = unittest.main(argv=sys.argv[:1], exit=False).result
+    sys.exit(not result.wasSuccessful())
