@@ -44,8 +44,8 @@ mod tests {
         let mut limit = RateLimit::new(10, start);
         assert_eq!((0..100).filter(|_| limit.allow(start)).count(), 10);
         assert!(!limit.allow(start + Duration::from_millis(99)));
-        assert!(limit.allow(start + Duration::from_millis(200)));
-        assert!(!limit.allow(start + Duration::from_millis(201)));
+        assert!(limit.allow(start + Duration::from_millis(100)));
+        assert!(!limit.allow(start + Duration::from_millis(101)));
         assert!(!RateLimit::new(0, start).allow(start + Duration::from_secs(9)));
     }
 }
