@@ -46,24 +46,38 @@ pub enum RejectReason {
     StockExhausted,
     /// The user has an order for this SKU under another reservation.
     OneUserOneOrder,
+    /// The reservation's release is decided: no order may take its unit any more.
+    ReservationReleased,
+    /// An id of the message belongs to another operation's order. Kept in quarantine too.
+    IdentifierCollision,
+    /// The message breaks a rule of the store. Kept in quarantine too.
+    InternalError,
 }
 
 impl RejectReason {
+    /// All reasons, for tables and tests.
+    pub const ALL: [Self; 5] = [
+        Self::StockExhausted,
+        Self::OneUserOneOrder,
+        Self::ReservationReleased,
+        Self::IdentifierCollision,
+        Self::InternalError,
+    ];
+
     /// The code in `consumer_inbox.last_error_code`, results and metrics.
     pub const fn code(self) -> &'static str {
         match self {
             Self::StockExhausted => "PG_STOCK_EXHAUSTED",
             Self::OneUserOneOrder => "ONE_USER_ONE_ORDER",
+            Self::ReservationReleased => "RESERVATION_RELEASED",
+            Self::IdentifierCollision => "IDENTIFIER_COLLISION",
+            Self::InternalError => "INTERNAL_ERROR",
         }
     }
 
     /// The reason a stored code stands for.
     pub fn from_code(code: &str) -> Option<Self> {
-        match code {
-            "PG_STOCK_EXHAUSTED" => Some(Self::StockExhausted),
-            "ONE_USER_ONE_ORDER" => Some(Self::OneUserOneOrder),
-            _ => None,
-        }
+        Self::ALL.into_iter().find(|reason| reason.code() == code)
     }
 }
 
@@ -81,8 +95,8 @@ pub enum OrderOutcome {
     Rejected(RejectReason),
     /// An earlier delivery was turned down; nothing was changed.
     DuplicateRejected(RejectReason),
-    /// An id of the message belongs to another operation. It cannot be ordered and goes to quarantine.
-    IdentifierCollision,
+    /// The message_id is known with other contents. Nothing was changed; the message goes to quarantine.
+    MessageIdReused,
 }
 
 impl OrderOutcome {
@@ -92,7 +106,7 @@ impl OrderOutcome {
             Self::Created => "CREATED",
             Self::DuplicateCreated { .. } | Self::DuplicateRejected(_) => "DUPLICATE",
             Self::Rejected(_) => "REJECTED",
-            Self::IdentifierCollision => "IDENTIFIER_COLLISION",
+            Self::MessageIdReused => "MESSAGE_ID_REUSED",
         }
     }
 }
@@ -103,7 +117,7 @@ mod tests {
 
     #[test]
     fn reject_codes_round_trip() {
-        for reason in [RejectReason::StockExhausted, RejectReason::OneUserOneOrder] {
+        for reason in RejectReason::ALL {
             assert_eq!(RejectReason::from_code(reason.code()), Some(reason));
         }
         assert_eq!(RejectReason::from_code("OTHER"), None);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::lanes::Job;
 use super::{Fulfil, ack, attempts, puller, retry};
-use crate::domain::{OrderCreateEvent, OrderOutcome, RejectReason};
-use crate::observe::metrics::{Processed, Rejected};
+use crate::domain::{OrderCreateEvent, OrderOutcome};
+use crate::observe::metrics::Processed;
 use crate::ports::{AttemptRow, FinalResult, MessageSource, OrderError, Orders, ResultBoard, ResultRow};
 
 /// Starts transactions while there are free workers and lanes that want one.
@@ -97,11 +97,7 @@ where
             Some(FinalResult::Created { order_id })
         }
         OrderOutcome::Rejected(reason) => {
-            let index = match reason {
-                RejectReason::StockExhausted => Rejected::Stock,
-                RejectReason::OneUserOneOrder => Rejected::User,
-            };
-            metrics.order_rejected[index as usize].inc();
+            metrics.order_rejected[reason as usize].inc();
             fulfil.finished(Processed::Rejected, held.received_at);
             Some(FinalResult::Rejected { reason })
         }
@@ -109,13 +105,13 @@ where
             fulfil.finished(Processed::Duplicate, held.received_at);
             Some(FinalResult::Rejected { reason })
         }
-        OrderOutcome::IdentifierCollision => None,
+        OrderOutcome::MessageIdReused => None,
     };
     attempts::push(fulfil, attempt_row(&event, held.delivery.attempt, outcome.label()));
     let Some(result) = result else {
         let fulfil = fulfil.clone();
-        let detail = "an id of the message belongs to another operation".to_owned();
-        shards::spawn(async move { puller::set_aside(&fulfil, held, "IDENTIFIER_COLLISION", detail).await });
+        let detail = "the message_id is known with other contents".to_owned();
+        shards::spawn(async move { puller::set_aside(&fulfil, held, "MESSAGE_ID_REUSED", detail).await });
         return;
     };
     fulfil.board.project(ResultRow {

@@ -322,7 +322,7 @@ fn outcomes_are_shown_as_they_were_committed() {
         Ok(match event.user_id.get() {
             1 => OrderOutcome::Rejected(RejectReason::StockExhausted),
             2 => OrderOutcome::DuplicateCreated { order_id: OrderId::new(77).unwrap() },
-            3 => OrderOutcome::IdentifierCollision,
+            3 => OrderOutcome::MessageIdReused,
             _ => OrderOutcome::Created,
         })
     };
@@ -331,7 +331,7 @@ fn outcomes_are_shown_as_they_were_committed() {
     assert_eq!(shown[&event(0).request_id], FinalResult::Rejected { reason: RejectReason::StockExhausted });
     assert_eq!(shown[&event(1).request_id], FinalResult::Created { order_id: OrderId::new(77).unwrap() });
     assert!(!shown.contains_key(&event(2).request_id));
-    assert_eq!(world.quarantined.borrow()[0].reason, "IDENTIFIER_COLLISION");
+    assert_eq!(world.quarantined.borrow()[0].reason, "MESSAGE_ID_REUSED");
 }
 
 #[test]

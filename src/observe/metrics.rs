@@ -6,6 +6,8 @@
 use std::cell::Cell;
 use std::time::Duration;
 
+use crate::domain::RejectReason;
+
 /// A number that only rises.
 #[derive(Debug, Clone, Default)]
 pub struct Counter(Cell<u64>);
@@ -141,10 +143,6 @@ labels!(
     }
 );
 labels!(
-    /// `reason` of rejected orders.
-    Rejected { Stock => "PG_STOCK_EXHAUSTED", User => "ONE_USER_ONE_ORDER", }
-);
-labels!(
     /// `bucket` of delivery attempts.
     Attempt { First => "1", Second => "2", Third => "3", UpToFive => "4-5", UpToEight => "6-8", More => "9+", }
 );
@@ -173,6 +171,17 @@ impl Attempt {
 
 /// HTTP status codes that this server answers with, so that the label set stays closed.
 pub const STATUSES: [u16; 17] = [100, 200, 202, 400, 401, 404, 405, 408, 409, 413, 415, 422, 429, 431, 500, 503, 504];
+
+/// `reason` of rejected orders, in the order of [`RejectReason`].
+const REJECT_REASONS: [&str; RejectReason::ALL.len()] = {
+    let mut codes = [""; RejectReason::ALL.len()];
+    let mut index = 0;
+    while index < codes.len() {
+        codes[index] = RejectReason::ALL[index].code();
+        index += 1;
+    }
+    codes
+};
 
 /// Everything one shard counts.
 #[derive(Debug, Clone, Default)]
@@ -229,7 +238,7 @@ pub struct Metrics {
     pub duplicate_user: Counter,
     pub sold_out: Counter,
     pub order_created: Counter,
-    pub order_rejected: [Counter; Rejected::TEXTS.len()],
+    pub order_rejected: [Counter; RejectReason::ALL.len()],
     pub order_creation_delay: Histogram,
     pub result_projected: Counter,
     pub result_projection_failures: Counter,
@@ -455,7 +464,7 @@ impl Metrics {
             "seckill_order_rejected",
             "Orders turned down",
             "reason",
-            Rejected::TEXTS,
+            &REJECT_REASONS,
             &self.order_rejected,
         );
         let help = "From the reservation to the committed order";
