@@ -72,7 +72,13 @@ pub trait Reservations {
     async fn mark_pending(&self, sku: Sku, reservation_id: Uuid, deadline: Instant) -> Result<(), PortError>;
 
     /// Gives the unit back if the reservation is still RESERVED or MQ_PENDING. `Ok(false)`: it was not.
-    async fn release(&self, sku: Sku, reservation_id: Uuid, deadline: Instant) -> Result<bool, PortError>;
+    async fn release(
+        &self,
+        sku: Sku,
+        user_id: UserId,
+        reservation_id: Uuid,
+        deadline: Instant,
+    ) -> Result<bool, PortError>;
 }
 
 /// Why an event was not published.
@@ -144,10 +150,34 @@ pub enum OrderError {
     Internal(String),
 }
 
+impl OrderError {
+    /// The attempt log's code.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Unavailable(_) => "STORE_UNAVAILABLE",
+            Self::Transient(_) => "TRANSIENT",
+            Self::Internal(_) => "INTERNAL_ERROR",
+        }
+    }
+}
+
+/// A checked message, and what is kept of it should the order transaction find that it must be put aside.
+#[derive(Debug, Clone, Copy)]
+pub struct OrderMessage<'a> {
+    /// What it asks for.
+    pub event: &'a OrderCreateEvent,
+    /// The body as it came.
+    pub body: &'a [u8],
+    /// The broker's own id of the record.
+    pub broker_message_id: &'a str,
+    /// Which delivery this is, from 1.
+    pub attempt: u32,
+}
+
 /// The order store, writing side.
 pub trait Orders {
     /// Settles messages of one SKU: one outcome each, in order, every `Ok` durably committed.
-    async fn settle(&self, events: &[OrderCreateEvent], deadline: Instant) -> Vec<Result<OrderOutcome, OrderError>>;
+    async fn settle(&self, messages: &[OrderMessage<'_>], deadline: Instant) -> Vec<Result<OrderOutcome, OrderError>>;
 
     /// Puts a message aside with its reason and, when it holds a unit, writes that unit's release in the same
     /// transaction. Safe to repeat.
@@ -168,6 +198,10 @@ pub struct QuarantineRow {
     pub detail: String,
     /// The broker's id of the record.
     pub broker_message_id: String,
+    /// The broker's tag.
+    pub tag: String,
+    /// The broker's key.
+    pub key: Option<String>,
     /// Which delivery it was.
     pub attempt: u32,
     /// The unit it holds, where the bytes tell.
@@ -179,10 +213,16 @@ pub struct QuarantineRow {
 pub struct AttemptRow {
     /// The message.
     pub message_id: Uuid,
+    /// The broker's own id of the record.
+    pub broker_message_id: String,
     /// Which delivery it was.
     pub attempt: u32,
     /// What became of it.
     pub outcome: &'static str,
+    /// Why, as a code; empty where there is nothing to explain.
+    pub error_code: &'static str,
+    /// From receipt to outcome.
+    pub duration: Duration,
     /// When it was done, Unix microseconds.
     pub occurred_at_micros: u64,
 }

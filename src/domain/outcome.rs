@@ -109,6 +109,15 @@ impl OrderOutcome {
             Self::MessageIdReused => "MESSAGE_ID_REUSED",
         }
     }
+
+    /// Why there is no order, as a code; empty when there is one.
+    pub const fn error_code(self) -> &'static str {
+        match self {
+            Self::Created | Self::DuplicateCreated { .. } => "",
+            Self::Rejected(reason) | Self::DuplicateRejected(reason) => reason.code(),
+            Self::MessageIdReused => "MESSAGE_ID_REUSED",
+        }
+    }
 }
 
 #[cfg(test)]

@@ -122,6 +122,8 @@ pub(super) async fn set_aside<S, O, B>(
         reason,
         detail,
         broker_message_id: delivery.broker_message_id.clone(),
+        tag: delivery.tag.clone(),
+        key: delivery.key.clone(),
         attempt: delivery.attempt,
         holder: UnitHolder::salvage(&delivery.body),
     };

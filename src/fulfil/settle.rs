@@ -3,11 +3,12 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use super::in_hand::Held;
 use super::lanes::Job;
 use super::{Fulfil, ack, attempts, puller, retry};
 use crate::domain::{OrderCreateEvent, OrderOutcome};
 use crate::observe::metrics::Processed;
-use crate::ports::{AttemptRow, FinalResult, MessageSource, OrderError, Orders, ResultBoard, ResultRow};
+use crate::ports::{AttemptRow, FinalResult, MessageSource, OrderError, OrderMessage, Orders, ResultBoard, ResultRow};
 
 /// Starts transactions while there are free workers and lanes that want one.
 pub(super) fn work<S, O, B>(fulfil: &Rc<Fulfil<S, O, B>>)
@@ -54,9 +55,9 @@ where
     B: ResultBoard + 'static,
 {
     for attempt in 1..=retry::TRIES_MAX {
-        let events: Vec<OrderCreateEvent> = batch.iter().map(|job| job.event.clone()).collect();
+        let messages: Vec<OrderMessage<'_>> = batch.iter().map(message).collect();
         let deadline = shards::now() + fulfil.limits.transaction;
-        let outcomes = fulfil.orders.settle(&events, deadline).await;
+        let outcomes = fulfil.orders.settle(&messages, deadline).await;
         let last = attempt == retry::TRIES_MAX || fulfil.cancelled.is_closed();
         let mut again = Vec::new();
         for (job, outcome) in batch.into_iter().zip(outcomes) {
@@ -71,6 +72,16 @@ where
         }
         batch = again;
         shards::sleep(retry::pause(attempt, shards::random_u64())).await;
+    }
+}
+
+fn message<H: Clone>(job: &Job<H>) -> OrderMessage<'_> {
+    let delivery = &job.held.delivery;
+    OrderMessage {
+        event: &job.event,
+        body: &delivery.body,
+        broker_message_id: &delivery.broker_message_id,
+        attempt: delivery.attempt,
     }
 }
 
@@ -107,7 +118,7 @@ where
         }
         OrderOutcome::MessageIdReused => None,
     };
-    attempts::push(fulfil, attempt_row(&event, held.delivery.attempt, outcome.label()));
+    attempts::push(fulfil, attempt_row(&event, &held, outcome.label(), outcome.error_code()));
     let Some(result) = result else {
         let fulfil = fulfil.clone();
         let detail = "the message_id is known with other contents".to_owned();
@@ -139,7 +150,7 @@ where
     if matches!(error, OrderError::Unavailable(_)) {
         fulfil.store_is_down();
     }
-    attempts::push(fulfil, attempt_row(&job.event, job.held.delivery.attempt, "FAILED"));
+    attempts::push(fulfil, attempt_row(&job.event, &job.held, "FAILED", error.code()));
     fulfil.finished(Processed::Failed, job.held.received_at);
     tracing::warn!(
         message_id = %job.event.message_id, delivery_attempt = job.held.delivery.attempt, %error,
@@ -147,6 +158,19 @@ where
     );
 }
 
-fn attempt_row(event: &OrderCreateEvent, attempt: u32, outcome: &'static str) -> AttemptRow {
-    AttemptRow { message_id: event.message_id, attempt, outcome, occurred_at_micros: shards::unix_micros() }
+fn attempt_row<H: Clone>(
+    event: &OrderCreateEvent,
+    held: &Held<H>,
+    outcome: &'static str,
+    error_code: &'static str,
+) -> AttemptRow {
+    AttemptRow {
+        message_id: event.message_id,
+        broker_message_id: held.delivery.broker_message_id.clone(),
+        attempt: held.delivery.attempt,
+        outcome,
+        error_code,
+        duration: shards::now() - held.received_at,
+        occurred_at_micros: shards::unix_micros(),
+    }
 }

@@ -9,7 +9,7 @@ use super::*;
 use crate::domain::{
     EVENT_TAG, OrderCreateEvent, OrderId, OrderOutcome, RejectReason, Sku, TraceContext, UserId, Uuid,
 };
-use crate::ports::{Delivery, FinalResult, OrderError, PortError, QuarantineRow, ResultRow};
+use crate::ports::{Delivery, FinalResult, OrderError, OrderMessage, PortError, QuarantineRow, ResultRow};
 
 type Behaviour = Box<dyn Fn(&OrderCreateEvent) -> Result<OrderOutcome, OrderError>>;
 
@@ -73,14 +73,14 @@ impl MessageSource for Ports {
 }
 
 impl Orders for Ports {
-    async fn settle(&self, events: &[OrderCreateEvent], _: Instant) -> Vec<Result<OrderOutcome, OrderError>> {
+    async fn settle(&self, events: &[OrderMessage<'_>], _: Instant) -> Vec<Result<OrderOutcome, OrderError>> {
         let world = &self.0;
         world.batches.borrow_mut().push(events.len());
         world.in_settle.set(world.in_settle.get() + events.len());
         world.in_settle_peak.set(world.in_settle_peak.get().max(world.in_settle.get()));
         shards::sleep(world.settle_time.get()).await;
         world.in_settle.set(world.in_settle.get() - events.len());
-        events.iter().map(|event| (self.1)(event)).collect()
+        events.iter().map(|message| (self.1)(message.event)).collect()
     }
 
     async fn quarantine(&self, row: &QuarantineRow, _deadline: Instant) -> Result<(), PortError> {

@@ -176,12 +176,12 @@ impl<R: Reservations, B: EventBus> SubmitService<R, B> {
 
     /// What a failed send means: an answer in strict mode, `None` when the reservation waits to be sent again.
     async fn unsent(&self, event: OrderCreateEvent, error: PublishError) -> Option<SubmitAnswer> {
-        let (sku, reservation_id) = (event.sku, event.reservation_id);
+        let (sku, user_id, reservation_id) = (event.sku, event.user_id, event.reservation_id);
         // The request's own deadline may be over; leaving the reservation without a note would be worse than late.
         let deadline = shards::now() + Duration::from_millis(self.settings.reserve_ms);
         let strict = self.settings.on_send_failure == OnSendFailure::Strict;
         if strict && error == PublishError::NotStored {
-            match self.reservations.release(sku, reservation_id, deadline).await {
+            match self.reservations.release(sku, user_id, reservation_id, deadline).await {
                 Ok(true) => return Some(SubmitAnswer::Refused(Refusal::DependencyUnavailable)),
                 Ok(false) => tracing::warn!(%reservation_id, "not released: the reservation has moved on"),
                 Err(error) => tracing::warn!(%reservation_id, %error, "not released"),

@@ -45,7 +45,13 @@ impl Reservations for Ports {
         Ok(())
     }
 
-    async fn release(&self, _sku: Sku, reservation_id: Uuid, _deadline: Instant) -> Result<bool, PortError> {
+    async fn release(
+        &self,
+        _sku: Sku,
+        _user_id: UserId,
+        reservation_id: Uuid,
+        _deadline: Instant,
+    ) -> Result<bool, PortError> {
         self.0.released.borrow_mut().push(reservation_id);
         Ok(self.0.releasable.get())
     }

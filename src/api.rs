@@ -1,0 +1,211 @@
+//! The HTTP API: requests in, answers out; everything in between is `submit` and `query` (spec sections 1 and 6).
+
+mod answers;
+mod path;
+
+use std::time::{Duration, Instant};
+
+use shards::Admission;
+
+use crate::config::Config;
+use crate::domain::{Sku, UserId, Uuid};
+use crate::http::{Answered, ClientGone, ErrorIds, Handler, Header, Method, Request, Responder};
+use crate::identity::{HeaderValue, Identity};
+use crate::observe::metrics::{Metrics, Refusal as RefusedAdmission, Route};
+use crate::order_body::{self, BodyError};
+use crate::ports::{EventBus, Reservations, ResultLookup};
+use crate::query::{QueryCommand, QueryService};
+use crate::submit::{Refusal, SubmitCommand, SubmitService};
+use crate::trace_context::TraceContext;
+use path::Target;
+
+/// Where orders are submitted.
+pub const ORDERS_PATH: &str = "/v1/seckill/orders";
+
+/// The handler of one shard. A role that it does not play has no service; its paths are unknown then.
+pub struct Api<R, B, L> {
+    identity: Identity,
+    submit: Option<std::rc::Rc<SubmitService<R, B>>>,
+    submit_admission: Admission,
+    submit_deadline: Duration,
+    query: Option<std::rc::Rc<QueryService<L>>>,
+    query_admission: Admission,
+    metrics: std::rc::Rc<Metrics>,
+}
+
+impl<R, B, L> Api<R, B, L> {
+    /// A handler over the services of the roles that this process plays.
+    pub fn new(
+        config: &Config,
+        identity: Identity,
+        submit: Option<std::rc::Rc<SubmitService<R, B>>>,
+        query: Option<std::rc::Rc<QueryService<L>>>,
+        metrics: std::rc::Rc<Metrics>,
+    ) -> Self {
+        Self {
+            identity,
+            submit,
+            submit_admission: Admission::new(config.submit.admission_max),
+            submit_deadline: config.submit.deadline(),
+            query,
+            query_admission: Admission::new(config.query.admission_max),
+            metrics,
+        }
+    }
+}
+
+/// A header as identity sees it.
+fn value(header: Header<'_>) -> HeaderValue<'_> {
+    match header {
+        Header::Missing => HeaderValue::Missing,
+        Header::One(value) => HeaderValue::One(value),
+        Header::Repeated => HeaderValue::Repeated,
+    }
+}
+
+/// The caller's trace where it is valid, else a new one; this request's own span in it.
+fn trace(request: &Request<'_>) -> TraceContext {
+    let random = || (shards::random_u64(), shards::random_u64());
+    let parent = match request.traceparent() {
+        Header::One(text) => TraceContext::parse(text),
+        Header::Missing | Header::Repeated => None,
+    };
+    match parent {
+        Some(parent) => parent.child(shards::random_u64()),
+        None => TraceContext::start(random(), shards::random_u64()),
+    }
+}
+
+/// The buyer's key: one UUID in any case.
+fn idempotency_key(request: &Request<'_>) -> Option<Uuid> {
+    match request.idempotency_key() {
+        Header::One(text) => Uuid::parse(text),
+        Header::Missing | Header::Repeated => None,
+    }
+}
+
+impl<R, B, L> Api<R, B, L>
+where
+    R: Reservations + 'static,
+    B: EventBus + 'static,
+    L: ResultLookup + 'static,
+{
+    fn user(&self, request: &Request<'_>) -> Result<UserId, Refusal> {
+        self.identity
+            .user(value(request.authorization()), value(request.user()))
+            .map_err(|_| Refusal::Unauthenticated)
+    }
+
+    /// Everything about a submit that needs no service.
+    fn command(&self, request: &Request<'_>, trace: &TraceContext) -> Result<SubmitCommand, Refusal> {
+        let user_id = self.user(request)?;
+        if !request.is_json() {
+            return Err(Refusal::UnsupportedMediaType);
+        }
+        let body = order_body::decode(request.body()).map_err(|error| match error {
+            BodyError::InvalidJson(_) => Refusal::InvalidJson,
+            BodyError::InvalidArgument(_) => Refusal::InvalidArgument,
+        })?;
+        let sku = Sku::new(body.activity_id, body.sku_id).ok_or(Refusal::InvalidArgument)?;
+        let request_id = idempotency_key(request).ok_or(Refusal::InvalidArgument)?;
+        let tracestate = match request.tracestate() {
+            Header::One(text) => Some(text),
+            Header::Missing | Header::Repeated => None,
+        };
+        Ok(SubmitCommand { request_id, sku, user_id, trace: trace.to_event(tracestate) })
+    }
+
+    async fn submit(
+        &self,
+        service: &SubmitService<R, B>,
+        request: &Request<'_>,
+        client: &ClientGone,
+        mut responder: Responder<'_>,
+    ) -> Answered {
+        responder.route(Route::Submit as usize);
+        let trace = trace(request);
+        let ids = ErrorIds { request_id: idempotency_key(request).map(|id| id.0), trace_id: trace.trace_id };
+        if request.method() != Method::Post {
+            return responder.method_not_allowed("POST", &ids);
+        }
+        let Some(_permit) = self.submit_admission.try_acquire() else {
+            self.metrics.admission_rejected[RefusedAdmission::Submit as usize].inc();
+            return answers::refused(responder, Refusal::Overloaded, &ids);
+        };
+        let _in_hand = InHand::new(&self.metrics);
+        let deadline: Instant = shards::now() + self.submit_deadline;
+        let command = match self.command(request, &trace) {
+            Ok(command) => command,
+            Err(refusal) => return answers::refused(responder, refusal, &ids),
+        };
+        let request_id = command.request_id;
+        let answer = service.submit(command, client.gate(), deadline).await;
+        answers::submit(responder, request_id, answer, &ids)
+    }
+
+    async fn query(
+        &self,
+        service: &QueryService<L>,
+        target: Target,
+        request: &Request<'_>,
+        client: &ClientGone,
+        mut responder: Responder<'_>,
+    ) -> Answered {
+        responder.route(Route::Query as usize);
+        let ids = ErrorIds { request_id: Some(target.request_id.0), trace_id: trace(request).trace_id };
+        if request.method() != Method::Get {
+            return responder.method_not_allowed("GET", &ids);
+        }
+        let Some(_permit) = self.query_admission.try_acquire() else {
+            self.metrics.admission_rejected[RefusedAdmission::Query as usize].inc();
+            return answers::refused(responder, Refusal::Overloaded, &ids);
+        };
+        let _in_hand = InHand::new(&self.metrics);
+        let user_id = match self.user(request) {
+            Ok(user_id) => user_id,
+            Err(refusal) => return answers::refused(responder, refusal, &ids),
+        };
+        let Some(wait) = path::wait(request.query()) else {
+            return answers::refused(responder, Refusal::InvalidArgument, &ids);
+        };
+        let Target { sku, request_id } = target;
+        let answer = service.query(QueryCommand { sku, request_id, user_id, wait }, client.gate()).await;
+        answers::query(responder, request_id, answer, &ids)
+    }
+}
+
+impl<R, B, L> Handler for Api<R, B, L>
+where
+    R: Reservations + 'static,
+    B: EventBus + 'static,
+    L: ResultLookup + 'static,
+{
+    async fn handle(&self, request: &Request<'_>, client: &ClientGone, mut responder: Responder<'_>) -> Answered {
+        let path = request.path();
+        if let (ORDERS_PATH, Some(service)) = (path, &self.submit) {
+            return self.submit(service, request, client, responder).await;
+        }
+        if let (Some(target), Some(service)) = (path::target(path), &self.query) {
+            return self.query(service, target, request, client, responder).await;
+        }
+        responder.route(Route::Unmatched as usize);
+        let ids = ErrorIds { request_id: None, trace_id: trace(request).trace_id };
+        responder.not_found(&ids)
+    }
+}
+
+/// Counts a request as in hand until dropped.
+struct InHand<'a>(&'a Metrics);
+
+impl<'a> InHand<'a> {
+    fn new(metrics: &'a Metrics) -> Self {
+        metrics.http_inflight.add(1);
+        Self(metrics)
+    }
+}
+
+impl Drop for InHand<'_> {
+    fn drop(&mut self) {
+        self.0.http_inflight.add(-1);
+    }
+}

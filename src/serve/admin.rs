@@ -1,0 +1,51 @@
+//! The admin listener: health, readiness, metrics. Loopback by default, never the public listener.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use shards::net::TcpListener;
+use shards::sync::Gate;
+
+use super::control::Overview;
+use crate::http::{Answered, ClientGone, ErrorIds, Handler, HttpConfig, Method, Observer, Request, Responder};
+use crate::observe::text::{openmetrics, process_rows};
+
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const TEXT: &str = "text/plain; charset=utf-8";
+
+struct Admin(Overview);
+
+impl Handler for Admin {
+    async fn handle(&self, request: &Request<'_>, _client: &ClientGone, mut responder: Responder<'_>) -> Answered {
+        let ids = ErrorIds { request_id: None, trace_id: [0; 16] };
+        responder.no_store();
+        let path = request.path();
+        if !matches!(path, "/healthz" | "/readyz" | "/metrics") {
+            return responder.not_found(&ids);
+        }
+        if request.method() != Method::Get {
+            return responder.method_not_allowed("GET", &ids);
+        }
+        match path {
+            "/metrics" => {
+                let text = openmetrics(&self.0.metrics().await, &process_rows());
+                responder.text(200, OPENMETRICS, text.as_bytes())
+            }
+            "/readyz" if self.0.is_ready() => responder.text(200, TEXT, b"ready\n"),
+            "/readyz" => responder.text(503, TEXT, b"not ready\n"),
+            _ => responder.text(200, TEXT, b"ok\n"),
+        }
+    }
+}
+
+/// The admin port is not part of the sale's HTTP metrics.
+struct Quiet;
+
+impl Observer for Quiet {}
+
+/// Serves until `stop`.
+pub(super) async fn serve(listener: TcpListener, overview: Overview, stop: Gate) {
+    let mut config = HttpConfig { connections_max: 64, ..HttpConfig::default() };
+    config.timeouts.idle = Duration::from_secs(30);
+    crate::http::serve(listener, Rc::new(Admin(overview)), Rc::new(Quiet), config, stop).await;
+}

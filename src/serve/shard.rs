@@ -1,0 +1,399 @@
+//! One shard's life: build, serve, drain.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use shards::mailbox::{Receiver, Sender};
+use shards::net::{ListenOptions, TcpListener};
+use shards::sync::{Gate, Queue};
+use shards::{JoinHandle, ShardContext};
+
+use super::Role;
+use super::control::{Control, Notice};
+use super::pools::{postgres_pool, redis_pool, rocketmq_client};
+use crate::api::Api;
+use crate::config::{Config, IdentityMode};
+use crate::fulfil::{Fulfil, FulfilLimits};
+use crate::http::{HttpConfig, Observer, Timeouts};
+use crate::identity::Identity;
+use crate::observe::metrics::{Metrics, Refusal, Route};
+use crate::ports::MessageSource;
+use crate::query::QueryService;
+use crate::services::{
+    PostgresOrders, RedisBoard, RedisReservations, ReserveLimits, Results, RocketMqBus, RocketMqSource, Scripts,
+};
+use crate::submit::{Orphan, SubmitService};
+
+/// Unsent messages in hand, per shard; the pending index keeps the rest.
+const ORPHANS_MAX: usize = 4_096;
+/// How often the lag of the topic is asked for.
+const LAG_EVERY: Duration = Duration::from_secs(5);
+
+/// How a shard ended.
+pub(super) enum ShardEnd {
+    /// As asked.
+    Stopped {
+        /// Messages let go unfinished.
+        unfinished: usize,
+    },
+    /// It could not be built.
+    Failed(String),
+    /// A bug.
+    Panicked(String),
+}
+
+impl ShardEnd {
+    pub(super) fn reason(&self) -> String {
+        match self {
+            Self::Stopped { .. } => "stopped".to_owned(),
+            Self::Failed(reason) => reason.clone(),
+            Self::Panicked(message) => format!("panic: {message}"),
+        }
+    }
+}
+
+type Submit = SubmitService<RedisReservations, RocketMqBus<RedisReservations>>;
+type Worker = Fulfil<RocketMqSource, PostgresOrders, RedisBoard>;
+
+/// What a shard consists of, in the order in which it is taken down.
+struct Parts {
+    http: Option<JoinHandle<()>>,
+    accepting: Gate,
+    worker: Option<(Rc<Worker>, JoinHandle<usize>, RedisBoard, JoinHandle<()>)>,
+    submit: Option<SubmitParts>,
+    lag: Option<JoinHandle<()>>,
+    stopping: Gate,
+    redis: Vec<proto_clients::redis::Pool>,
+    postgres: Vec<proto_clients::postgres::Pool>,
+    rocketmq: Vec<proto_clients::rocketmq::Client>,
+}
+
+struct SubmitParts {
+    orphans: Rc<Queue<Orphan>>,
+    orphan_task: JoinHandle<()>,
+    bus: Rc<RocketMqBus<RedisReservations>>,
+    bus_task: JoinHandle<()>,
+    book: Rc<RedisReservations>,
+    book_task: JoinHandle<()>,
+}
+
+/// Runs one shard to its end.
+pub(super) async fn run(
+    config: Arc<Config>,
+    role: Role,
+    context: ShardContext,
+    public: Option<SocketAddr>,
+    control: Option<Receiver<Control>>,
+    notices: Sender<Notice>,
+) -> ShardEnd {
+    let Some(mut control) = control else { return ShardEnd::Failed("no mailbox".to_owned()) };
+    let metrics = Rc::new(Metrics::default());
+    let parts = match build(&config, role, &context, public, &metrics) {
+        Ok(parts) => parts,
+        Err(reason) => return ShardEnd::Failed(reason),
+    };
+    // The mailbox has room for a notice of every shard.
+    let _ = notices.try_send(Notice::Started);
+    loop {
+        match control.recv().await {
+            Some(Control::Snapshot(reply)) => {
+                parts.publish_levels(&metrics);
+                // The scrape may have given up; the next one asks again.
+                let _ = reply.try_send((*metrics).clone());
+            }
+            // A main thread that is gone wants nothing more from us either.
+            Some(Control::Stop) | None => break,
+        }
+    }
+    let snapshots = shards::spawn({
+        let metrics = metrics.clone();
+        async move {
+            while let Some(message) = control.recv().await {
+                if let Control::Snapshot(reply) = message {
+                    let _ = reply.try_send((*metrics).clone());
+                }
+            }
+        }
+    });
+    let unfinished = parts.take_down(&config, &metrics).await;
+    drop(snapshots);
+    ShardEnd::Stopped { unfinished }
+}
+
+fn build(
+    config: &Config,
+    role: Role,
+    context: &ShardContext,
+    public: Option<SocketAddr>,
+    metrics: &Rc<Metrics>,
+) -> Result<Parts, String> {
+    let scripts = Rc::new(Scripts::new());
+    let mut parts = Parts {
+        http: None,
+        accepting: Gate::new(),
+        worker: None,
+        submit: None,
+        lag: None,
+        stopping: Gate::new(),
+        redis: Vec::new(),
+        postgres: Vec::new(),
+        rocketmq: Vec::new(),
+    };
+    let name = |part: &str| format!("{part}@{}#{}", std::process::id(), context.index);
+    let submit = role.submits().then(|| parts.submit(config, name("submit"), &scripts, metrics));
+    let query = match role.queries() {
+        true => Some(parts.query(config, &scripts, metrics)?),
+        false => None,
+    };
+    if role.works() {
+        parts.worker(config, name("worker"), context, &scripts, metrics)?;
+    }
+    if let Some(addr) = public {
+        let options = ListenOptions { reuse_port: true, ..ListenOptions::default() };
+        let listener = TcpListener::bind(addr, &options).map_err(|error| format!("cannot listen on {addr}: {error}"))?;
+        let identity = Identity::new(&config.identity).map_err(|error| error.to_string())?;
+        let api = Api::new(config, identity, submit, query, metrics.clone());
+        let observer = Rc::new(HttpMetrics(metrics.clone()));
+        let serving =
+            crate::http::serve(listener, Rc::new(api), observer, http_config(config), parts.accepting.clone());
+        parts.http = Some(shards::spawn(serving));
+    }
+    Ok(parts)
+}
+
+fn http_config(config: &Config) -> HttpConfig {
+    let server = &config.server;
+    let user_field = match config.identity.mode {
+        IdentityMode::GatewayHeader => Some(config.identity.gateway_header.to_ascii_lowercase()),
+        IdentityMode::Jwt => None,
+    };
+    HttpConfig {
+        connections_max: server.connections_max,
+        user_field,
+        timeouts: Timeouts {
+            head: Duration::from_millis(server.head_timeout_ms),
+            body: Duration::from_millis(server.body_timeout_ms),
+            idle: Duration::from_millis(server.idle_timeout_ms),
+            write: Duration::from_millis(server.write_timeout_ms),
+        },
+        ..HttpConfig::default()
+    }
+}
+
+impl Parts {
+    fn submit(
+        &mut self,
+        config: &Config,
+        name: String,
+        scripts: &Rc<Scripts>,
+        metrics: &Rc<Metrics>,
+    ) -> Rc<Submit> {
+        let redis = redis_pool(config);
+        self.redis.push(redis.clone());
+        let client = rocketmq_client(config, name);
+        self.rocketmq.push(client.clone());
+        let orphans = Rc::new(Queue::new(ORPHANS_MAX));
+        let limits = ReserveLimits {
+            waiting_max: config.submit.admission_max,
+            batch_max: config.submit.reserve_batch_max,
+            second_try: Duration::from_millis(config.redis.io_timeout_ms),
+        };
+        let book = RedisReservations::new(redis, scripts.clone(), limits, metrics.clone(), orphans.clone());
+        let bus = RocketMqBus::new(
+            client,
+            config.rocketmq.topic.clone(),
+            config.submit.admission_max + ORPHANS_MAX,
+            config.submit.publish_batch_max,
+            book.clone(),
+            metrics.clone(),
+        );
+        let service = Rc::new(SubmitService::new(
+            book.clone(),
+            bus.clone(),
+            config.submit.clone(),
+            metrics.clone(),
+            orphans.clone(),
+        ));
+        let orphan_service = service.clone();
+        self.submit = Some(SubmitParts {
+            orphans,
+            orphan_task: shards::spawn(async move { orphan_service.run_orphans().await }),
+            bus_task: shards::spawn(bus.clone().run()),
+            bus,
+            book_task: shards::spawn(book.clone().run()),
+            book,
+        });
+        service
+    }
+
+    fn query(
+        &mut self,
+        config: &Config,
+        scripts: &Rc<Scripts>,
+        metrics: &Rc<Metrics>,
+    ) -> Result<Rc<QueryService<Results>>, String> {
+        let redis = redis_pool(config);
+        self.redis.push(redis.clone());
+        let postgres =
+            postgres_pool(config, config.query.postgres_connections_max).map_err(|error| error.to_string())?;
+        self.postgres.push(postgres.clone());
+        let results = Results::new(redis, scripts.clone(), metrics.clone(), postgres);
+        Ok(Rc::new(QueryService::new(results, config.query.clone(), metrics.clone())))
+    }
+
+    fn worker(
+        &mut self,
+        config: &Config,
+        name: String,
+        context: &ShardContext,
+        scripts: &Rc<Scripts>,
+        metrics: &Rc<Metrics>,
+    ) -> Result<(), String> {
+        let redis = redis_pool(config);
+        self.redis.push(redis.clone());
+        let client = rocketmq_client(config, name.clone());
+        self.rocketmq.push(client.clone());
+        let pool = |size| postgres_pool(config, size).map_err(|error| error.to_string());
+        let orders = pool(config.postgres.order_connections_max)?;
+        let side = pool(config.postgres.side_connections_max)?;
+        self.postgres.extend([orders.clone(), side.clone()]);
+        let mq = &config.rocketmq;
+        let (invisible, poll) = (Duration::from_millis(mq.invisible_ms), Duration::from_millis(mq.poll_ms));
+        let source = || RocketMqSource::new(client.clone(), mq.topic.clone(), &mq.group, invisible, poll);
+        let store = PostgresOrders::new(orders, side, mq.topic.clone(), mq.group.clone(), name, metrics.clone());
+        let board = RedisBoard::new(redis, scripts.clone(), metrics.clone());
+        let limits = FulfilLimits {
+            invisible,
+            transaction: Duration::from_millis(config.postgres.transaction_timeout_ms),
+            deliveries_max: mq.deliveries_max,
+            drain: Duration::from_secs(config.lifecycle.drain_s),
+        };
+        let worker =
+            Fulfil::new(source(), store, board.clone(), config.worker.clone(), limits, metrics.clone());
+        let working = shards::spawn(worker.clone().run());
+        let projecting = shards::spawn(board.clone().run());
+        self.worker = Some((worker, working, board, projecting));
+        // The shards' gauges are added up, so only one of them may know the lag of the whole topic.
+        if context.index == 0 {
+            self.lag = Some(shards::spawn(watch_lag(source(), metrics.clone(), self.stopping.clone())));
+        }
+        Ok(())
+    }
+
+    /// Copies what pools count into the metrics.
+    fn publish_levels(&self, metrics: &Metrics) {
+        let stats = self.redis.iter().map(proto_clients::redis::Pool::stats);
+        let (mut open, mut opened) = (0, 0);
+        for stats in stats {
+            open += stats.connections as i64;
+            opened += stats.opened_total;
+        }
+        metrics.redis_active_connections.set(open);
+        metrics.redis_reconnects.add(opened.saturating_sub(metrics.redis_reconnects.get()));
+    }
+
+    /// Spec section 8: stop accepting, stop pulling, drain, close RocketMQ, close the pools.
+    async fn take_down(self, config: &Config, metrics: &Metrics) -> usize {
+        let drain = Duration::from_secs(config.lifecycle.drain_s);
+        let deadline = shards::now() + drain;
+        self.stopping.close();
+        self.accepting.close();
+        if let Some((worker, ..)) = &self.worker {
+            worker.stop();
+        }
+        if let Some(http) = self.http
+            && shards::timeout_at(deadline, http).await.is_err()
+        {
+            tracing::warn!("requests in hand were cut off at the end of the drain time");
+        }
+        let mut unfinished = 0;
+        if let Some((_, working, board, projecting)) = self.worker {
+            match working.await {
+                Ok(left) => unfinished = left,
+                Err(_) => metrics.task_panics.inc(),
+            }
+            board.close();
+            finish("result projection", projecting, deadline).await;
+        }
+        if let Some(submit) = self.submit {
+            // Each hop feeds the next one: unsent messages, then their sends, then their marks.
+            submit.book.close_reserving();
+            submit.orphans.close();
+            finish("unsent messages", submit.orphan_task, deadline).await;
+            submit.bus.close();
+            finish("sends", submit.bus_task, deadline).await;
+            submit.book.close();
+            finish("reservation marks", submit.book_task, deadline).await;
+        }
+        if let Some(lag) = self.lag {
+            finish("lag watch", lag, deadline).await;
+        }
+        for client in &self.rocketmq {
+            client.close().await;
+        }
+        for pool in &self.redis {
+            pool.close().await;
+        }
+        for pool in &self.postgres {
+            pool.close().await;
+        }
+        unfinished
+    }
+}
+
+/// Waits for a task that has been told to end, within the drain time and a little more.
+async fn finish(what: &str, task: JoinHandle<()>, deadline: std::time::Instant) {
+    let deadline = deadline.max(shards::now() + Duration::from_secs(1));
+    match shards::timeout_at(deadline, task).await {
+        Ok(Ok(())) => {}
+        Ok(Err(panicked)) => tracing::error!(what, message = panicked.message(), "a task panicked"),
+        Err(_) => tracing::warn!(what, "not finished within the drain time"),
+    }
+}
+
+async fn watch_lag(source: RocketMqSource, metrics: Rc<Metrics>, stopping: Gate) {
+    while !stopping.is_closed() {
+        match source.lag(shards::now() + Duration::from_secs(2)).await {
+            Ok(lag) => metrics.mq_consumer_lag.set(i64::try_from(lag).unwrap_or(i64::MAX)),
+            Err(error) => tracing::warn!(%error, "the lag of the topic is not known"),
+        }
+        crate::race::race(shards::sleep(LAG_EVERY), stopping.closed()).await;
+    }
+}
+
+/// HTTP events as metrics.
+struct HttpMetrics(Rc<Metrics>);
+
+impl Observer for HttpMetrics {
+    fn answered(&self, route: usize, status: u16, elapsed: Duration) {
+        let route = [Route::Submit, Route::Query, Route::Admin].into_iter().find(|known| *known as usize == route);
+        self.0.http(route.unwrap_or(Route::Unmatched), status, elapsed);
+    }
+
+    fn refused(&self, status: u16, elapsed: Duration) {
+        self.0.http(Route::Unmatched, status, elapsed);
+    }
+
+    fn handler_panicked(&self) {
+        self.0.task_panics.inc();
+        tracing::error!("a request handler panicked");
+    }
+
+    fn connection_opened(&self) {
+        self.0.http_connections.add(1);
+    }
+
+    fn connection_closed(&self) {
+        self.0.http_connections.add(-1);
+    }
+
+    fn turned_away(&self) {
+        self.0.admission_rejected[Refusal::Connections as usize].inc();
+    }
+
+    fn accept_failed(&self, error: &std::io::Error) {
+        tracing::warn!(%error, "accept failed");
+    }
+}

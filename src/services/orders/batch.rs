@@ -1,0 +1,81 @@
+//! The fast path: all messages of one SKU in one statement and one commit.
+
+use std::time::Instant;
+
+use proto_clients::postgres::{CallError, DecodeError, ErrorClass, Params, Row, Rows};
+
+use super::statements::ORDER_BATCH;
+use super::{PostgresOrders, duplicate};
+use crate::domain::OrderOutcome;
+use crate::observe::metrics::Anomaly;
+use crate::ports::{OrderError, OrderMessage};
+
+/// `seckill_order_batch` refuses anything unusual with this state; nothing has happened then.
+const REFUSED: &str = "SK001";
+
+impl PostgresOrders {
+    /// One outcome a message, committed; `None` when each message has to be settled by itself.
+    pub(super) async fn settle_batch(
+        &self,
+        messages: &[OrderMessage<'_>],
+        deadline: Instant,
+    ) -> Result<Option<Vec<OrderOutcome>>, OrderError> {
+        let Some(first) = messages.first() else { return Ok(Some(Vec::new())) };
+        if messages.iter().any(|message| message.event.sku != first.event.sku) {
+            return Err(OrderError::Internal("a batch of more than one SKU".to_owned()));
+        }
+        let mut client = self.acquire(deadline).await?;
+        match client.query(&ORDER_BATCH, &self.params(messages), deadline).await {
+            Ok(rows) => match read(&rows, messages.len()) {
+                Ok(Some(outcomes)) => Ok(Some(outcomes)),
+                // It is committed: settling again finds it in the inbox.
+                Ok(None) => {
+                    self.metrics.pg_rows_anomaly[Anomaly::Batch as usize].inc();
+                    Err(OrderError::Transient("the batch function gave another number of outcomes".to_owned()))
+                }
+                Err(error) => Err(OrderError::Internal(format!("the batch function's outcome: {error}"))),
+            },
+            Err(CallError::Server(error))
+                if error.sqlstate.as_str() == REFUSED
+                    || matches!(error.sqlstate.class(), ErrorClass::Conflict | ErrorClass::Integrity) =>
+            {
+                tracing::debug!(sku = %first.event.sku, messages = messages.len(), %error, "batch redone one by one");
+                Ok(None)
+            }
+            Err(error) => Err(self.order_error(&error)),
+        }
+    }
+
+    fn params(&self, messages: &[OrderMessage<'_>]) -> Params {
+        let events = || messages.iter().map(|message| message.event);
+        let mut params = Params::new();
+        params.text(&self.group);
+        params.i64(messages[0].event.sku.activity.get());
+        params.i64(messages[0].event.sku.sku.get());
+        params.uuid_array(events().map(|event| event.message_id.0));
+        params.uuid_array(events().map(|event| event.request_id.0));
+        params.uuid_array(events().map(|event| event.reservation_id.0));
+        params.i64_array(events().map(|event| event.order_id.get()));
+        params.i64_array(events().map(|event| event.user_id.get()));
+        params
+    }
+}
+
+fn read(rows: &Rows, messages: usize) -> Result<Option<Vec<OrderOutcome>>, DecodeError> {
+    if rows.len() != messages {
+        return Ok(None);
+    }
+    (0..messages).map(|index| read_row(&rows.row(index), index)).collect()
+}
+
+fn read_row(row: &Row<'_>, index: usize) -> Result<Option<OrderOutcome>, DecodeError> {
+    // Columns: ordinal, outcome, inbox_status, order_id, error_code.
+    if usize::try_from(row.i32(0)?).ok() != Some(index + 1) {
+        return Ok(None);
+    }
+    Ok(match row.text(1)? {
+        "CREATED" => Some(OrderOutcome::Created),
+        "DUPLICATE" => duplicate(row.text(2)?, row.opt_i64(3)?, row.opt_text(4)?),
+        _ => None,
+    })
+}

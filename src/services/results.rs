@@ -1,0 +1,238 @@
+//! Results in Redis, and behind it in PostgreSQL (spec section 6).
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use proto_clients::postgres::{Params, Pool as PgPool, Row, Statement, Type};
+use proto_clients::redis::{Pool, Reply};
+use shards::sync::Queue;
+
+use super::orders::port_error as pg_port_error;
+use super::redis_call::{Redis, by_sku, codes};
+use super::scripts::{Scripts, key_prefix};
+use crate::domain::{OrderId, RejectReason, ReservationState, Sku, UserId, Uuid};
+use crate::group_commit::{self, Limits};
+use crate::observe::metrics::{Metrics, RedisOperation};
+use crate::ports::{FinalResult, PortError, ResultBoard, ResultLookup, ResultRow, Standing};
+
+/// Results that may wait. One that finds no room is found again from the inbox.
+const WAITING_MAX: usize = 65_536;
+/// Results in one script call (the script's own bound).
+const BATCH: Limits = Limits { batch_max: 512, in_flight_max: 1 };
+/// Longest projection call, and pause before its second try.
+const PROJECT: Duration = Duration::from_millis(500);
+const AGAIN_AFTER: Duration = Duration::from_millis(100);
+
+static ORDER_BY_REQUEST: Statement = Statement {
+    sql: include_str!("../../sql/query/order_by_request.sql"),
+    params: &[Type::Int8, Type::Int8, Type::Uuid, Type::Int8],
+};
+
+struct Board {
+    redis: Redis,
+    waiting: Rc<Queue<ResultRow>>,
+}
+
+/// [`ResultBoard`] of one shard.
+#[derive(Clone)]
+pub struct RedisBoard(Rc<Board>);
+
+impl RedisBoard {
+    /// A board over `pool`.
+    pub fn new(pool: Pool, scripts: Rc<Scripts>, metrics: Rc<Metrics>) -> Self {
+        Self(Rc::new(Board { redis: Redis { pool, scripts, metrics }, waiting: Rc::new(Queue::new(WAITING_MAX)) }))
+    }
+
+    /// Writes results until [`close`](Self::close) and until what waits is written.
+    pub async fn run(self) {
+        let (board, counter) = (self.0.clone(), self.0.redis.metrics.clone());
+        let project = move |batch| {
+            let board = board.clone();
+            async move { board.project(batch).await }
+        };
+        group_commit::run(self.0.waiting.clone(), BATCH, project, move || counter.task_panics.inc()).await;
+    }
+
+    /// Takes no more results.
+    pub fn close(&self) {
+        self.0.waiting.close();
+    }
+}
+
+impl ResultBoard for RedisBoard {
+    fn project(&self, row: ResultRow) {
+        if self.0.waiting.try_push(row).is_err() {
+            self.0.redis.metrics.result_projection_failures.inc();
+        }
+    }
+}
+
+impl Board {
+    async fn project(&self, batch: Vec<ResultRow>) {
+        for (sku, rows) in by_sku(batch, |row| row.sku) {
+            let mut written = self.write(sku, &rows).await;
+            if written.is_err() {
+                shards::sleep(AGAIN_AFTER).await;
+                written = self.write(sku, &rows).await;
+            }
+            let metrics = &self.redis.metrics;
+            match written {
+                Ok(refused) => {
+                    metrics.result_projected.add(rows.len() as u64 - refused);
+                    metrics.reservation_illegal_transition.add(refused);
+                }
+                Err(error) => {
+                    metrics.result_projection_failures.add(rows.len() as u64);
+                    tracing::warn!(%sku, %error, count = rows.len(), "results not shown");
+                }
+            }
+        }
+    }
+
+    async fn write(&self, sku: Sku, rows: &[ResultRow]) -> Result<u64, PortError> {
+        let script = &self.redis.scripts.project_result;
+        let mut command = script.command(1, 1 + 6 * rows.len());
+        command.arg(key_prefix(sku).as_bytes());
+        for row in rows {
+            command.arg(&row.request_id.text());
+            command.arg(&row.reservation_id.text());
+            command.arg_i64(row.user_id.get());
+            match row.result {
+                FinalResult::Created { order_id } => {
+                    command.arg(b"CREATED");
+                    command.arg_i64(order_id.get());
+                    command.arg(b"");
+                }
+                FinalResult::Rejected { reason } => {
+                    command.arg(b"REJECTED");
+                    command.arg(b"");
+                    command.arg(reason.code().as_bytes());
+                }
+                // The order store rejects such a message with a reason of its own, so it never sends this one.
+                FinalResult::Released => {
+                    command.arg(b"REJECTED");
+                    command.arg(b"");
+                    command.arg(RejectReason::ReservationReleased.code().as_bytes());
+                }
+            }
+        }
+        let deadline = shards::now() + PROJECT;
+        let reply = self.redis.eval(RedisOperation::Project, script, command, deadline).await?;
+        let (codes, refused) = codes(&reply, rows.len())?;
+        if refused > 0 || codes.contains(&b'6') {
+            let codes = String::from_utf8_lossy(codes);
+            tracing::error!(%sku, %codes, "results that the reservations contradict");
+        }
+        Ok(refused)
+    }
+}
+
+/// [`ResultLookup`] of one shard: Redis first, PostgreSQL through a small pool of its own.
+pub struct Results {
+    redis: Redis,
+    postgres: PgPool,
+}
+
+impl Results {
+    /// A lookup over both.
+    pub fn new(redis: Pool, scripts: Rc<Scripts>, metrics: Rc<Metrics>, postgres: PgPool) -> Rc<Self> {
+        Rc::new(Self { redis: Redis { pool: redis, scripts, metrics }, postgres })
+    }
+}
+
+impl ResultLookup for Results {
+    async fn standing(
+        &self,
+        sku: Sku,
+        request_id: Uuid,
+        user_id: UserId,
+        deadline: Instant,
+    ) -> Result<Standing, PortError> {
+        let script = &self.redis.scripts.read_result;
+        let mut command = script.command(1, 2);
+        command.arg(key_prefix(sku).as_bytes());
+        command.arg(&request_id.text());
+        let reply = self.redis.eval(RedisOperation::Result, script, command, deadline).await?;
+        read_standing(&reply, user_id).ok_or_else(|| {
+            tracing::error!(?reply, "read_result.lua answered in another shape than its header says");
+            PortError::Internal
+        })
+    }
+
+    async fn stored(
+        &self,
+        sku: Sku,
+        request_id: Uuid,
+        user_id: UserId,
+        deadline: Instant,
+    ) -> Result<Standing, PortError> {
+        let mut client = self.postgres.acquire(deadline).await.map_err(|error| pg_port_error(&error))?;
+        let mut params = Params::new();
+        params.i64(sku.activity.get()).i64(sku.sku.get()).uuid(request_id.0).i64(user_id.get());
+        let rows =
+            client.query(&ORDER_BY_REQUEST, &params, deadline).await.map_err(|error| pg_port_error(&error))?;
+        if rows.is_empty() {
+            return Ok(Standing::Missing);
+        }
+        read_stored(&rows.row(0)).map_err(|error| {
+            tracing::error!(%error, "order_by_request.sql answered in another shape than its header says");
+            PortError::Internal
+        })
+    }
+}
+
+fn reject_reason(code: &str) -> RejectReason {
+    // Releases of quarantined messages carry the reason of the quarantine, which is no business of the buyer's.
+    RejectReason::from_code(code).unwrap_or(RejectReason::InternalError)
+}
+
+/// The answer about one request, from the reply that the header of `read_result.lua` describes. `None`: another shape.
+fn read_standing(reply: &Reply, user_id: UserId) -> Option<Standing> {
+    let fields = reply.as_array()?;
+    let text = |index: usize| std::str::from_utf8(fields.get(index)?.as_bytes()?).ok();
+    // Two integers, then: owner, reservation, status, reserved order, created at, result state, order, code, time.
+    let (owner, reservation_id, status) = (text(2)?, text(3)?, text(4)?);
+    let (reserved_order, created_at, result, order, code) = (text(5)?, text(6)?, text(7)?, text(8)?, text(9)?);
+    if owner.is_empty() {
+        return Some(Standing::Missing);
+    }
+    if owner.parse::<i64>().ok()? != user_id.get() {
+        return Some(Standing::NotOwner);
+    }
+    let reservation_id = Uuid::parse(reservation_id.as_bytes())?;
+    let order_id = |text: &str| OrderId::new(text.parse().ok()?);
+    match result {
+        "CREATED" => {
+            let result = FinalResult::Created { order_id: order_id(order)? };
+            return Some(Standing::Final { reservation_id, result });
+        }
+        "REJECTED" => {
+            let result = FinalResult::Rejected { reason: reject_reason(code) };
+            return Some(Standing::Final { reservation_id, result });
+        }
+        "" => {}
+        _ => return None,
+    }
+    if status.is_empty() {
+        return Some(Standing::Missing);
+    }
+    let state = ReservationState::from_name(status.as_bytes())?;
+    if state == ReservationState::Released {
+        return Some(Standing::Final { reservation_id, result: FinalResult::Released });
+    }
+    Some(Standing::Open {
+        reservation_id,
+        order_id: order_id(reserved_order)?,
+        state,
+        created_at_ms: created_at.parse().ok()?,
+    })
+}
+
+fn read_stored(row: &Row<'_>) -> Result<Standing, proto_clients::postgres::DecodeError> {
+    let reservation_id = Uuid(row.uuid(2)?);
+    let result = match (row.text(0)?, row.opt_i64(1)?.and_then(OrderId::new)) {
+        ("CREATED", Some(order_id)) => FinalResult::Created { order_id },
+        _ => FinalResult::Rejected { reason: reject_reason(row.opt_text(3)?.unwrap_or_default()) },
+    };
+    Ok(Standing::Final { reservation_id, result })
+}

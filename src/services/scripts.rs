@@ -1,0 +1,48 @@
+//! The Redis scripts (`lua/`), loaded once a process and shared by every call.
+
+use proto_clients::redis::Script;
+
+use crate::domain::Sku;
+
+/// The scripts with their digests.
+pub struct Scripts {
+    pub(crate) reserve: Script,
+    pub(crate) mark_sent: Script,
+    pub(crate) mark_pending: Script,
+    pub(crate) release: Script,
+    pub(crate) project_result: Script,
+    pub(crate) read_result: Script,
+    pub(crate) lease_order_ids: Script,
+    pub(crate) warm: Script,
+    pub(crate) status: Script,
+    pub(crate) set_state: Script,
+}
+
+impl Scripts {
+    /// Computes the digests.
+    pub fn new() -> Self {
+        Self {
+            reserve: Script::new(include_str!("../../lua/reserve.lua")),
+            mark_sent: Script::new(include_str!("../../lua/mark_sent.lua")),
+            mark_pending: Script::new(include_str!("../../lua/mark_pending.lua")),
+            release: Script::new(include_str!("../../lua/release.lua")),
+            project_result: Script::new(include_str!("../../lua/project_result.lua")),
+            read_result: Script::new(include_str!("../../lua/read_result.lua")),
+            lease_order_ids: Script::new(include_str!("../../lua/lease_order_ids.lua")),
+            warm: Script::new(include_str!("../../lua/warm.lua")),
+            status: Script::new(include_str!("../../lua/status.lua")),
+            set_state: Script::new(include_str!("../../lua/set_state.lua")),
+        }
+    }
+}
+
+impl Default for Scripts {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// `sec:{A:S}`, the one key that a script is given; it makes the others from it (spec section 2).
+pub(crate) fn key_prefix(sku: Sku) -> String {
+    format!("sec:{{{sku}}}")
+}
