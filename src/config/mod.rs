@@ -71,8 +71,14 @@ pub fn load(sources: &Sources<'_>) -> Result<Config, ConfigError> {
     }
     for (name, setting) in ENVIRONMENT {
         let value = sources.environment.iter().find(|(key, value)| key == name && !value.is_empty());
-        if let Some((_, value)) = value {
-            set(&mut table, name, setting, value)?;
+        match value {
+            Some((_, url)) if url.starts_with("redis://") => {
+                for (setting, value) in redis_url(url).map_err(|message| wrong_url(name, message))? {
+                    set(&mut table, name, setting, &value)?;
+                }
+            }
+            Some((_, value)) => set(&mut table, name, setting, value)?,
+            None => {}
         }
     }
     for text in &sources.overrides {
@@ -88,6 +94,31 @@ pub fn load(sources: &Sources<'_>) -> Result<Config, ConfigError> {
     })?;
     let broken = check::broken_rules(&config);
     if broken.is_empty() { Ok(config) } else { Err(ConfigError::Rules(broken)) }
+}
+
+fn wrong_url(origin: &str, message: &str) -> ConfigError {
+    ConfigError::Syntax { origin: origin.into(), message: message.into() }
+}
+
+/// `redis://[user[:password]@]host:port[/database]` as settings. Parts that are absent keep what was set before.
+fn redis_url(url: &str) -> Result<Vec<(&'static str, String)>, &'static str> {
+    const FORM: &str = "must be host:port or redis://[user[:password]@]host:port[/database]";
+    let rest = url.strip_prefix("redis://").ok_or(FORM)?;
+    let (login, rest) = rest.rsplit_once('@').map_or((None, rest), |(login, rest)| (Some(login), rest));
+    let (addr, database) = rest.split_once('/').unwrap_or((rest, ""));
+    let mut settings = vec![("redis.addr", addr.to_owned())];
+    if let Some(login) = login {
+        let (user, password) = login.split_once(':').unwrap_or((login, ""));
+        settings.push(("redis.username", user.to_owned()));
+        settings.push(("redis.password", password.to_owned()));
+    }
+    if !database.is_empty() {
+        if !database.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(FORM);
+        }
+        settings.push(("redis.database", database.to_owned()));
+    }
+    Ok(settings)
 }
 
 fn parse(origin: &str, text: &str) -> Result<Table, ConfigError> {

@@ -61,3 +61,23 @@ fn refusals_say_what_to_do() {
 fn all_broken_rules_come_at_once() {
     assert_eq!(refusal(&["worker.workers=0", "sale.key_ttl_s=1"]).lines().count(), 2);
 }
+
+#[test]
+fn redis_may_be_named_by_a_url() {
+    let load_with = |url: &str| {
+        let environment = [
+            ("SECKILL_REDIS", url),
+            ("SECKILL_PG_URL", "postgres://s:p@127.0.0.1:5432/seckill"),
+            ("SECKILL_NAMESRV", "127.0.0.1:9876"),
+        ];
+        let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        load(&Sources { environment, ..Sources::default() })
+    };
+    let redis = load_with("redis://:s3cret:x@127.0.0.1:6379/2").unwrap().redis;
+    assert_eq!((redis.addr.as_str(), redis.username.as_str()), ("127.0.0.1:6379", ""));
+    assert_eq!((redis.password.as_str(), redis.database), ("s3cret:x", 2));
+    assert_eq!(load_with("redis://127.0.0.1:6379").unwrap().redis.addr, "127.0.0.1:6379");
+    assert_eq!(load_with("127.0.0.1:6379").unwrap().redis.addr, "127.0.0.1:6379");
+    assert!(load_with("redis://127.0.0.1:6379/x").is_err());
+    assert!(load_with("redis://nowhere").is_err());
+}
