@@ -68,8 +68,8 @@ pub trait Reservations {
     /// Notes that the broker has the message. Done soon, in a batch; when it is lost, recovery finds the reservation.
     fn mark_sent(&self, sku: Sku, reservation_id: Uuid);
 
-    /// Notes that the send is to be repeated.
-    async fn mark_pending(&self, sku: Sku, reservation_id: Uuid, deadline: Instant) -> Result<(), PortError>;
+    /// Notes that the send is to be repeated. `Ok(false)`: it need not be, the message has arrived or the unit went back.
+    async fn mark_pending(&self, sku: Sku, reservation_id: Uuid, deadline: Instant) -> Result<bool, PortError>;
 
     /// Gives the unit back if the reservation is still RESERVED or MQ_PENDING. `Ok(false)`: it was not.
     async fn release(

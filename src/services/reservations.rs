@@ -249,7 +249,7 @@ impl Reservations for RedisReservations {
         }
     }
 
-    async fn mark_pending(&self, sku: Sku, reservation_id: Uuid, deadline: Instant) -> Result<(), PortError> {
+    async fn mark_pending(&self, sku: Sku, reservation_id: Uuid, deadline: Instant) -> Result<bool, PortError> {
         let script = &self.redis.scripts.mark_pending;
         let mut command = script.command(1, 4);
         command.arg(key_prefix(sku).as_bytes());
@@ -257,10 +257,11 @@ impl Reservations for RedisReservations {
         command.arg(b"");
         command.arg(b"");
         match self.one_code(RedisOperation::MarkPending, script, command, deadline).await? {
-            b'0' | b'1' | b'2' => Ok(()),
+            b'0' | b'1' => Ok(true),
+            b'2' => Ok(false),
             code => {
                 tracing::warn!(%reservation_id, code = %(code as char), "mark_pending refused");
-                Ok(())
+                Ok(false)
             }
         }
     }

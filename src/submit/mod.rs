@@ -7,10 +7,11 @@ mod answer;
 mod recent_keys;
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use shards::sync::{Gate, Queue};
+use shards::sync::{Gate, PushError, Queue};
 
 pub use answer::{Refusal, SubmitAnswer};
 use recent_keys::RecentKeys;
@@ -50,6 +51,8 @@ pub struct Orphan {
     pub event: OrderCreateEvent,
     /// Tries so far.
     pub tries: u32,
+    /// Nothing says that the send failed, only that no success was noted: ask the book at this time, then send.
+    pub suspect_until: Option<Instant>,
 }
 
 /// The submit path of one shard.
@@ -61,6 +64,8 @@ pub struct SubmitService<R, B> {
     ids: RefCell<UuidV7Source>,
     recent: RefCell<RecentKeys>,
     orphans: Rc<Queue<Orphan>>,
+    /// Suspects in the queue, so that a buyer who asks often makes only one.
+    suspects: RefCell<HashSet<Uuid>>,
 }
 
 impl<R: Reservations, B: EventBus> SubmitService<R, B> {
@@ -74,7 +79,16 @@ impl<R: Reservations, B: EventBus> SubmitService<R, B> {
         orphans: Rc<Queue<Orphan>>,
     ) -> Self {
         let recent = RefCell::new(RecentKeys::new(RECENT_KEYS));
-        Self { reservations, bus, settings, metrics, ids: RefCell::default(), recent, orphans }
+        Self {
+            reservations,
+            bus,
+            settings,
+            metrics,
+            ids: RefCell::default(),
+            recent,
+            orphans,
+            suspects: RefCell::default(),
+        }
     }
 
     /// Takes one validated request to its answer before `deadline`.
@@ -192,23 +206,28 @@ impl<R: Reservations, B: EventBus> SubmitService<R, B> {
             // It stays RESERVED in the pending index, which recovery reads too.
             tracing::warn!(%reservation_id, %error, "not marked MQ_PENDING");
         }
-        self.adopt(Orphan { event, tries: 0 });
+        self.adopt(Orphan { event, tries: 0, suspect_until: None });
         // Strict mode promises nothing it does not know: the same key tells the outcome later.
         strict.then_some(SubmitAnswer::Refused(Refusal::DependencyUnavailable))
     }
 
     /// A buyer who asks again heals a reservation whose message was never confirmed: the api may have died in between.
+    ///
+    /// Whoever made it may also still be at work, so it is only suspected until that time is over.
     fn resend_if_stuck(&self, original: &ReserveRequest, state: ReservationState, trace: TraceContext) {
-        let age_micros = shards::unix_micros().saturating_sub(original.created_at_micros);
-        let in_flight = u64::try_from(2 * self.settings.deadline().as_micros()).unwrap_or(u64::MAX);
         let open = matches!(state, ReservationState::Reserved | ReservationState::MqPending);
-        if open && age_micros > in_flight {
-            self.adopt(Orphan { event: event_of(original, trace), tries: 0 });
+        if !open || !self.suspects.borrow_mut().insert(original.reservation_id) {
+            return;
         }
+        let age = Duration::from_micros(shards::unix_micros().saturating_sub(original.created_at_micros));
+        let suspect_until = shards::now() + (2 * self.settings.deadline()).saturating_sub(age);
+        let event = event_of(original, trace);
+        self.adopt(Orphan { event, tries: 0, suspect_until: Some(suspect_until) });
     }
 
     fn adopt(&self, orphan: Orphan) {
-        if self.orphans.try_push(orphan).is_err() {
+        if let Err(PushError::Full(orphan) | PushError::Closed(orphan)) = self.orphans.try_push(orphan) {
+            self.suspects.borrow_mut().remove(&orphan.event.reservation_id);
             tracing::warn!("too many unsent messages in hand; the pending index keeps the rest");
         }
     }
@@ -217,20 +236,47 @@ impl<R: Reservations, B: EventBus> SubmitService<R, B> {
     /// and the pending index in Redis remembers whatever is given up here.
     pub async fn run_orphans(&self) {
         while let Some(mut orphan) = self.orphans.pop().await {
-            let (sku, reservation_id) = (orphan.event.sku, orphan.event.reservation_id);
-            match self.bus.publish(orphan.event.clone(), shards::now() + ORPHAN_PUBLISH).await {
-                Ok(()) => self.reservations.mark_sent(sku, reservation_id),
+            let reservation_id = orphan.event.reservation_id;
+            match self.send_orphan(&mut orphan).await {
+                Ok(()) => {
+                    self.suspects.borrow_mut().remove(&reservation_id);
+                }
                 Err(error) => {
                     orphan.tries += 1;
                     tracing::warn!(%reservation_id, %error, tries = orphan.tries, "message not sent");
                     if orphan.tries < ORPHAN_TRIES && !self.orphans.is_closed() {
                         shards::sleep(Duration::from_millis(100 << orphan.tries)).await;
                         self.adopt(orphan);
+                    } else {
+                        self.suspects.borrow_mut().remove(&reservation_id);
                     }
                 }
             }
         }
     }
+
+    async fn send_orphan(&self, orphan: &mut Orphan) -> Result<(), OrphanError> {
+        let (sku, reservation_id) = (orphan.event.sku, orphan.event.reservation_id);
+        if let Some(until) = orphan.suspect_until {
+            shards::sleep_until(until).await;
+            if !self.reservations.mark_pending(sku, reservation_id, shards::now() + ORPHAN_PUBLISH).await? {
+                return Ok(());
+            }
+            orphan.suspect_until = None;
+        }
+        self.bus.publish(orphan.event.clone(), shards::now() + ORPHAN_PUBLISH).await?;
+        self.reservations.mark_sent(sku, reservation_id);
+        Ok(())
+    }
+}
+
+/// Why the message of an orphan is still not known to be sent.
+#[derive(Debug, thiserror::Error)]
+enum OrphanError {
+    #[error("the book cannot be asked: {0}")]
+    Book(#[from] PortError),
+    #[error(transparent)]
+    Publish(#[from] PublishError),
 }
 
 fn event_of(request: &ReserveRequest, trace: TraceContext) -> OrderCreateEvent {
@@ -258,7 +304,7 @@ fn shown_state(state: ReservationState) -> &'static str {
 impl Orphan {
     /// The message of a reservation that was made for a caller who had stopped waiting.
     pub fn of(request: &ReserveRequest) -> Self {
-        Self { event: event_of(request, TraceContext::default()), tries: 0 }
+        Self { event: event_of(request, TraceContext::default()), tries: 0, suspect_until: None }
     }
 }
 

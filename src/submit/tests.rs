@@ -18,6 +18,7 @@ struct World {
     pending: RefCell<Vec<Uuid>>,
     released: RefCell<Vec<Uuid>>,
     releasable: Cell<bool>,
+    arrived: Cell<bool>,
     order_ids: Cell<i64>,
 }
 
@@ -40,9 +41,9 @@ impl Reservations for Ports {
         self.0.sent.borrow_mut().push(reservation_id);
     }
 
-    async fn mark_pending(&self, _sku: Sku, reservation_id: Uuid, _deadline: Instant) -> Result<(), PortError> {
+    async fn mark_pending(&self, _sku: Sku, reservation_id: Uuid, _deadline: Instant) -> Result<bool, PortError> {
         self.0.pending.borrow_mut().push(reservation_id);
-        Ok(())
+        Ok(!self.0.arrived.get())
     }
 
     async fn release(
@@ -166,6 +167,25 @@ fn a_repeated_request_heals_a_reservation_whose_message_never_left() {
     let event = ports.0.published.borrow()[0].clone();
     assert_eq!((event.message_id, event.reservation_id), (Uuid([6; 16]), Uuid([5; 16])), "the original ids");
     assert_eq!(ports.0.sent.take(), [Uuid([5; 16])]);
+}
+
+#[test]
+fn a_message_that_is_only_late_is_not_sent_twice_however_often_the_buyer_asks() {
+    let ports = Ports::default();
+    ports.0.arrived.set(true);
+    shards::run(async {
+        let service = service(&ports, OnSendFailure::Recovery);
+        for _ in 0..20 {
+            ports.0.outcomes.borrow_mut().push_back(Ok(repeated(ReservationState::Reserved, 10)));
+            submit(&service, command()).await;
+        }
+        assert_eq!(service.orphans.len(), 1);
+        service.orphans.close();
+        service.run_orphans().await;
+        assert!(service.suspects.borrow().is_empty());
+    });
+    assert_eq!(ports.0.pending.take(), [Uuid([5; 16])]);
+    assert!(ports.0.published.borrow().is_empty());
 }
 
 #[test]
