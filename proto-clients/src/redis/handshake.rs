@@ -1,6 +1,5 @@
 //! From an address to a connection that takes commands.
 
-use std::net::SocketAddr;
 use std::time::Instant;
 
 use bytes::BytesMut;
@@ -23,33 +22,10 @@ fn dial_error(error: impl std::fmt::Display) -> NotSent {
     NotSent::Dial(error.to_string())
 }
 
-/// Resolves `host:port`, on a thread of its own where a name server has to be asked.
-pub(super) async fn resolve(endpoint: &str) -> Result<SocketAddr, NotSent> {
-    if let Ok(addr) = endpoint.parse() {
-        return Ok(addr);
-    }
-    let (answer, mut answers) = shards::mailbox::bounded(1);
-    let name = endpoint.to_owned();
-    std::thread::Builder::new()
-        .name("resolve".to_owned())
-        .spawn(move || {
-            use std::net::ToSocketAddrs as _;
-            let found = name.to_socket_addrs().map(|mut all| all.next());
-            // Whoever asked may have given up.
-            let _ = answer.try_send(found);
-        })
-        .map_err(dial_error)?;
-    match answers.recv().await {
-        Some(Ok(Some(addr))) => Ok(addr),
-        Some(Err(error)) => Err(dial_error(error)),
-        Some(Ok(None)) | None => Err(NotSent::Dial(format!("{endpoint} has no address"))),
-    }
-}
-
 /// Dials and logs in before `deadline`.
 pub(super) async fn connect(config: &PoolConfig, endpoint: &str, deadline: Instant) -> Result<Ready, NotSent> {
     let connected = shards::timeout_at(deadline, async {
-        let addr = resolve(endpoint).await?;
+        let addr = crate::dial::resolve(endpoint).await.map_err(NotSent::Dial)?;
         let stream = TcpStream::connect(addr).await.map_err(dial_error)?;
         let (read, write) = stream.into_split();
         let closer = write.closer();

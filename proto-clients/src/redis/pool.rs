@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use shards::sync::Notify;
 
+use crate::dial::spread;
+
 use super::handshake;
 use super::link::{Fate, Link, LinkEvents, Times};
 use super::{CallError, Command, ErrorKind, NotSent, Reply, Script, Unknown};
@@ -362,11 +364,4 @@ impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Pool").field("endpoint", &self.0.config.endpoint).field("stats", &self.stats()).finish()
     }
-}
-
-/// `duration`, give or take a random part of it up to `1/part`.
-fn spread(duration: Duration, part: u32) -> Duration {
-    let span = u64::try_from((duration / part).as_micros()).unwrap_or(u64::MAX).max(1);
-    let offset = shards::random_u64() % (2 * span);
-    (duration + Duration::from_micros(offset)).saturating_sub(Duration::from_micros(span))
 }
