@@ -69,13 +69,14 @@ fn start(folder: &Path) -> u16 {
         .arg(folder.join("log"))
         .arg("start"));
     let pid = std::fs::read_to_string(data.join("postmaster.pid")).unwrap().lines().next().unwrap().to_owned();
-    // A process of its own that outlives this one: statics are not dropped.
+    // A process of its own that outlives this one: statics are not dropped. The inner `&` lets the shell be waited for.
     let script = format!(
-        "while kill -0 {} 2>/dev/null; do sleep 0.2; done; kill -INT {pid}; while kill -0 {pid} 2>/dev/null; do sleep 0.1; done; rm -rf '{}'",
+        "(while kill -0 {} 2>/dev/null; do sleep 0.2; done; kill -INT {pid}; \
+          while kill -0 {pid} 2>/dev/null; do sleep 0.1; done; rm -rf '{}') >/dev/null 2>&1 </dev/null &",
         std::process::id(),
         folder.display()
     );
-    Command::new("setsid").args(["sh", "-c", &script]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    run(Command::new("setsid").args(["sh", "-c", &script]));
     port
 }
 
