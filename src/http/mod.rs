@@ -2,17 +2,28 @@
 //! connection loop between them.
 
 mod chunked;
+mod config;
+mod connection;
 mod date;
 mod format;
+mod gone;
 mod head;
 mod lexis;
 pub mod parser;
+mod pump;
 mod reject;
 mod request;
 mod response;
+mod server;
+mod sweep;
+mod wire;
 
+pub use config::{HttpConfig, Timeouts};
 pub use date::DateCache;
 pub use format::{put_decimal, put_hex, put_uuid};
+pub use gone::ClientGone;
 pub use reject::Reject;
 pub use request::{Header, Method, Request};
 pub use response::{Answered, ErrorIds, ROUTE_NONE, Responder};
+pub use server::{Handler, Observer, serve};
+pub use wire::Phase;
