@@ -78,7 +78,7 @@ where
                     if !open {
                         return self.flush().await;
                     }
-                    let full = self.wire.unsent() >= self.wire_budget() || self.gathered >= GATHERED_MAX;
+                    let full = self.wire.unsent() >= self.shared.config.buffer_size() || self.gathered >= GATHERED_MAX;
                     if full && !self.flush().await {
                         return false;
                     }
@@ -102,10 +102,6 @@ where
                 }
             }
         }
-    }
-
-    fn wire_budget(&self) -> usize {
-        self.shared.config.buffer_size()
     }
 
     /// Reads on; `Some` when the connection is over, with what [`Self::serve`] then returns.
@@ -156,7 +152,7 @@ where
         let request = parser.request(&input[*start..]);
         let mut out = wire.take();
         let answered = {
-            let responder = Responder::new(&mut out, &shared.date, &request, shared.stopping.get());
+            let responder = Responder::new(&mut out, &shared.date, &request, false).close_when(&shared.stopping);
             // Called inside the future, so that a panic before its first await is caught as well.
             let mut work = pin!(async { shared.handler.handle(&request, gone, responder).await });
             poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {

@@ -6,6 +6,8 @@ mod config;
 mod connection;
 mod date;
 mod format;
+#[doc(hidden)]
+pub mod fuzzing;
 mod gone;
 mod head;
 mod lexis;
@@ -16,6 +18,8 @@ mod request;
 mod response;
 mod server;
 mod sweep;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 pub use config::{HttpConfig, Timeouts};

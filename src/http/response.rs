@@ -1,5 +1,7 @@
 //! Writing an answer into the connection's output buffer.
 
+use std::cell::Cell;
+
 use bytes::{BufMut, BytesMut};
 
 use super::date::DateCache;
@@ -49,6 +51,8 @@ pub struct Responder<'a> {
     /// HTTP/1.0: staying open must be said.
     old: bool,
     close: bool,
+    /// The server stops: looked at when the answer is written, which may be long after the request came.
+    stopping: Option<&'a Cell<bool>>,
     no_store: bool,
     route: usize,
     retry_after: Option<u32>,
@@ -74,11 +78,18 @@ impl<'a> Responder<'a> {
             body_wanted: true,
             old: false,
             close: true,
+            stopping: None,
             no_store: false,
             route: ROUTE_NONE,
             retry_after: None,
             allow: None,
         }
+    }
+
+    /// Ends the connection after this answer if `stopping` is set by then.
+    pub(super) fn close_when(mut self, stopping: &'a Cell<bool>) -> Self {
+        self.stopping = Some(stopping);
+        self
     }
 
     /// Names the route, a small index for the metrics.
@@ -166,13 +177,14 @@ impl<'a> Responder<'a> {
 
     fn finish(self, status: u16, content_type: &str, write: impl FnOnce(&mut BytesMut)) -> Answered {
         let out = self.out;
+        let close = self.close || self.stopping.is_some_and(Cell::get);
         put_status_line(out, status);
         out.put_slice(b"Date: ");
         out.put_slice(&self.date.text());
         out.put_slice(b"\r\nContent-Type: ");
         out.put_slice(content_type.as_bytes());
         out.put_slice(b"\r\n");
-        if self.close {
+        if close {
             out.put_slice(b"Connection: close\r\n");
         } else if self.old {
             out.put_slice(b"Connection: keep-alive\r\n");
@@ -191,7 +203,7 @@ impl<'a> Responder<'a> {
             out.put_slice(b"\r\n");
         }
         put_body(out, self.body_wanted, write);
-        Answered { status, route: self.route, close: self.close }
+        Answered { status, route: self.route, close }
     }
 }
 
