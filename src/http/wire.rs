@@ -19,6 +19,9 @@ use super::sweep::Watch;
 const LINGER: Duration = Duration::from_secs(1);
 /// What is read and thrown away meanwhile, so that the kernel does not reset the connection under the answer.
 const LINGER_BYTES_MAX: usize = 1 << 20;
+/// Reads in a row that found bytes waiting before other tasks get a turn: a client that sends without pause must not
+/// keep a shard to itself.
+const BURST_MAX: usize = 64;
 /// Room a read should have at least.
 const ROOM_MIN: usize = 512;
 
@@ -80,6 +83,8 @@ pub(super) struct Wire<'a, R, W> {
     late: bool,
     /// When bytes last came in.
     read_at: Instant,
+    /// Reads in a row that did not have to wait.
+    burst: usize,
     /// Whether a request was complete on this connection.
     used: bool,
 }
@@ -119,6 +124,7 @@ where
             broken: false,
             late: false,
             read_at: shards::now(),
+            burst: 0,
             used: false,
         }
     }
@@ -269,10 +275,16 @@ where
             // The read in flight brings a buffer of its own.
             self.pool.give(std::mem::take(input));
         }
+        if self.burst >= BURST_MAX {
+            self.burst = 0;
+            shards::yield_now().await;
+        }
+        self.burst += 1;
         let event = poll_fn(|context| {
             if let Poll::Ready(read) = self.reader.poll(context) {
                 return Poll::Ready(Ok(read));
             }
+            self.burst = 0;
             if self.watch.poll_expired(context) {
                 return Poll::Ready(Err(More::Late(phase)));
             }
