@@ -83,7 +83,7 @@ pub(super) struct Wire<'a, R, W> {
     late: bool,
     /// When bytes last came in.
     read_at: Instant,
-    /// Reads in a row that did not have to wait.
+    /// Reads in a row during which the task never had to wait for anything.
     burst: usize,
     /// Whether a request was complete on this connection.
     used: bool,
@@ -175,6 +175,7 @@ where
 
     /// While a handler works: sends earlier answers, and reads ahead, which is how a client's leaving is noticed.
     pub(super) fn poll_meanwhile(&mut self, context: &mut Context<'_>) {
+        self.burst = 0;
         if !self.done.is_empty() && !self.broken && !self.writer.is_running() {
             self.start_write();
         }
@@ -242,7 +243,14 @@ where
                 }
                 self.start_write();
             }
-            poll_fn(|context| self.poll_write(context)).await;
+            let written = poll_fn(|context| {
+                let written = self.poll_write(context);
+                if written.is_pending() {
+                    self.burst = 0;
+                }
+                written
+            });
+            written.await;
         }
         match (self.late, self.broken) {
             (true, _) => Flushed::Late,
