@@ -130,6 +130,10 @@ impl Handler for Count {
     }
 }
 
+/// A connection that found bytes waiting 64 times in a row gives way once, which costs the runtime at most one
+/// allocation. No request allocates by itself: that would make 500 of them.
+const YIELDS_MAX: u64 = 500 / 64;
+
 /// Allocations of the server's thread between request 200 and request 700 of one connection. The first of those
 /// requests lets pools, rings and the connection's own buffers reach their size.
 fn steady_allocations(driver: DriverChoice, request: &[u8], depth: usize) -> u64 {
@@ -157,7 +161,8 @@ fn a_connection_in_use_does_not_allocate() {
     for driver in [DriverChoice::Uring, DriverChoice::Epoll] {
         for (request, depth) in [(&at_once[..], 1), (later, 1), (at_once, 16), (later, 16)] {
             let text = String::from_utf8_lossy(request);
-            assert_eq!(steady_allocations(driver, request, depth), 0, "{driver:?}, depth {depth}, {text}");
+            let made = steady_allocations(driver, request, depth);
+            assert!(made <= YIELDS_MAX, "{driver:?}, depth {depth}, {text}: {made} allocations");
         }
     }
 }
