@@ -5,6 +5,7 @@ pub mod config;
 pub mod domain;
 pub mod fulfil;
 pub mod group_commit;
+pub mod http;
 pub mod observe;
 pub mod ports;
 pub mod query;
