@@ -91,9 +91,7 @@ where
     L: ResultLookup + 'static,
 {
     fn user(&self, request: &Request<'_>) -> Result<UserId, Refusal> {
-        self.identity
-            .user(value(request.authorization()), value(request.user()))
-            .map_err(|_| Refusal::Unauthenticated)
+        self.identity.user(value(request.authorization()), value(request.user())).map_err(|_| Refusal::Unauthenticated)
     }
 
     /// Everything about a submit that needs no service.
@@ -120,9 +118,9 @@ where
         service: &SubmitService<R, B>,
         request: &Request<'_>,
         client: &ClientGone,
-        mut responder: Responder<'_>,
+        responder: Responder<'_>,
     ) -> Answered {
-        responder.route(Route::Submit as usize);
+        let responder = responder.route(Route::Submit as usize);
         let trace = trace(request);
         let ids = ErrorIds { request_id: idempotency_key(request).map(|id| id.0), trace_id: trace.trace_id };
         if request.method() != Method::Post {
@@ -149,9 +147,9 @@ where
         target: Target,
         request: &Request<'_>,
         client: &ClientGone,
-        mut responder: Responder<'_>,
+        responder: Responder<'_>,
     ) -> Answered {
-        responder.route(Route::Query as usize);
+        let responder = responder.route(Route::Query as usize);
         let ids = ErrorIds { request_id: Some(target.request_id.0), trace_id: trace(request).trace_id };
         if request.method() != Method::Get {
             return responder.method_not_allowed("GET", &ids);
@@ -180,7 +178,7 @@ where
     B: EventBus + 'static,
     L: ResultLookup + 'static,
 {
-    async fn handle(&self, request: &Request<'_>, client: &ClientGone, mut responder: Responder<'_>) -> Answered {
+    async fn handle(&self, request: &Request<'_>, client: &ClientGone, responder: Responder<'_>) -> Answered {
         let path = request.path();
         if let (ORDERS_PATH, Some(service)) = (path, &self.submit) {
             return self.submit(service, request, client, responder).await;
@@ -188,7 +186,7 @@ where
         if let (Some(target), Some(service)) = (path::target(path), &self.query) {
             return self.query(service, target, request, client, responder).await;
         }
-        responder.route(Route::Unmatched as usize);
+        let responder = responder.route(Route::Unmatched as usize);
         let ids = ErrorIds { request_id: None, trace_id: trace(request).trace_id };
         responder.not_found(&ids)
     }

@@ -1,13 +1,22 @@
 //! `seckill`: a flash-sale order engine. The binary is `src/main.rs`; everything it runs on is here so that tests
 //! and benches reach the same code.
 
+pub mod api;
+pub mod cli;
 pub mod config;
 pub mod domain;
 pub mod fulfil;
 pub mod group_commit;
 pub mod http;
+pub mod identity;
+pub mod migrate;
 pub mod observe;
+pub mod order_body;
 pub mod ports;
 pub mod query;
 mod race;
+pub mod sale;
+pub mod serve;
+pub mod services;
 pub mod submit;
+pub mod trace_context;

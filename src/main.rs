@@ -1,7 +1,11 @@
 //! The `seckill` binary.
 
+use std::process::ExitCode;
+
 /// Allocation-shy code still allocates at its edges; mimalloc keeps those edges short and per-thread.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-fn main() {}
+fn main() -> ExitCode {
+    seckill::cli::main()
+}

@@ -12,7 +12,8 @@ const MIGRATIONS: [(&str, &str); 2] = [
 ];
 const TABLE: &str = include_str!("../sql/schema_migrations.sql");
 
-static APPLIED: Statement = Statement { sql: "SELECT name, checksum FROM schema_migrations WHERE version = $1", params: &[Type::Int4] };
+static APPLIED: Statement =
+    Statement { sql: "SELECT name, checksum FROM schema_migrations WHERE version = $1", params: &[Type::Int4] };
 static NOTE: Statement = Statement {
     sql: "INSERT INTO schema_migrations (version, name, checksum) VALUES ($1, $2, $3)",
     params: &[Type::Int4, Type::Text, Type::Text],
@@ -45,7 +46,9 @@ pub enum MigrateError {
     #[error("schema_migrations: {0}")]
     Decode(#[from] DecodeError),
     /// The database was made by another version of this file.
-    #[error("{name} has been applied with other contents (checksum {there}, here {here}): this binary does not fit this database")]
+    #[error(
+        "{name} has been applied with other contents (checksum {there}, here {here}): this binary does not fit this database"
+    )]
     Changed {
         /// The file.
         name: String,

@@ -12,8 +12,7 @@ static CREATE: Statement = Statement {
     sql: include_str!("../sql/activity/create.sql"),
     params: &[Type::Int8, Type::Int8, Type::Timestamptz, Type::Timestamptz, Type::Timestamptz, Type::Int4],
 };
-static LOAD: Statement =
-    Statement { sql: include_str!("../sql/activity/load.sql"), params: &[Type::Int8, Type::Int8] };
+static LOAD: Statement = Statement { sql: include_str!("../sql/activity/load.sql"), params: &[Type::Int8, Type::Int8] };
 static CLOSE: Statement =
     Statement { sql: include_str!("../sql/activity/close.sql"), params: &[Type::Int8, Type::Int8] };
 

@@ -17,6 +17,7 @@ mod pinning;
 mod random;
 mod runtime;
 mod shard;
+pub mod signal;
 pub mod sync;
 mod sys;
 mod task;

@@ -58,6 +58,37 @@ impl TcpListener {
     }
 }
 
+/// A port that is taken but not listened on. Shards then bind listeners of their own to it with
+/// [`ListenOptions::reuse_port`], and no connection is lost to a socket that nobody accepts from.
+#[derive(Debug)]
+pub struct ReservedPort {
+    _socket: socket2::Socket,
+    addr: SocketAddr,
+}
+
+impl ReservedPort {
+    /// The address, with the port the kernel chose if it was asked to.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+}
+
+/// Takes a port for several shards to listen on.
+///
+/// # Errors
+/// What the system says, most often that it is in use.
+pub fn reserve_port(addr: SocketAddr) -> io::Result<ReservedPort> {
+    // Without SO_REUSEPORT first: with it, the port of another process of this user that shares it would be joined.
+    drop(std::net::TcpListener::bind(addr)?);
+    let domain = socket2::Domain::for_address(addr);
+    let socket = socket2::Socket::new(domain, socket2::Type::STREAM, Some(socket2::Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    socket.bind(&addr.into())?;
+    let bound = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
+    Ok(ReservedPort { _socket: socket, addr: bound })
+}
+
 /// A connection.
 pub struct TcpStream {
     inner: backend::Stream,

@@ -9,34 +9,27 @@ use crate::query::QueryAnswer;
 use crate::submit::{Refusal, SubmitAnswer};
 
 /// Answers a submit.
-pub(super) fn submit(
-    mut responder: Responder<'_>,
-    request_id: Uuid,
-    answer: SubmitAnswer,
-    ids: &ErrorIds,
-) -> Answered {
+pub(super) fn submit(responder: Responder<'_>, request_id: Uuid, answer: SubmitAnswer, ids: &ErrorIds) -> Answered {
     match answer {
-        SubmitAnswer::Accepted { reservation_id, order_id, state } => {
-            responder.no_store();
-            responder.json_with(202, |body| {
-                member_uuid(body, b"{\"request_id\":\"", request_id);
-                member_uuid(body, b",\"reservation_id\":\"", reservation_id);
-                body.extend_from_slice(b",\"order_id\":");
-                put_decimal(body, order_id.get().unsigned_abs());
-                member(body, b",\"state\":\"", state);
-                body.extend_from_slice(b"}");
-            })
-        }
+        SubmitAnswer::Accepted { reservation_id, order_id, state } => responder.no_store().json_with(202, |body| {
+            member_uuid(body, b"{\"request_id\":\"", request_id);
+            member_uuid(body, b",\"reservation_id\":\"", reservation_id);
+            body.extend_from_slice(b",\"order_id\":");
+            put_decimal(body, order_id.get().unsigned_abs());
+            member(body, b",\"state\":\"", state);
+            body.extend_from_slice(b"}");
+        }),
         SubmitAnswer::Refused(refusal) => refused(responder, refusal, ids),
     }
 }
 
 /// Answers with a refusal. DUPLICATE_ORDER also names the user's own reservation.
-pub(super) fn refused(mut responder: Responder<'_>, refusal: Refusal, ids: &ErrorIds) -> Answered {
+pub(super) fn refused(responder: Responder<'_>, refusal: Refusal, ids: &ErrorIds) -> Answered {
     let (status, code) = refusal.status_and_code();
-    if let Some(seconds) = refusal.retry_after_s() {
-        responder.retry_after(seconds);
-    }
+    let responder = match refusal.retry_after_s() {
+        Some(seconds) => responder.retry_after(seconds),
+        None => responder,
+    };
     match refusal {
         Refusal::UnsupportedMediaType => responder.unsupported_media_type(ids),
         Refusal::DuplicateOrder { reservation_id } => responder.json_with(status, |body| {
@@ -55,28 +48,22 @@ pub(super) fn refused(mut responder: Responder<'_>, refusal: Refusal, ids: &Erro
 }
 
 /// Answers a lookup.
-pub(super) fn query(mut responder: Responder<'_>, request_id: Uuid, answer: QueryAnswer, ids: &ErrorIds) -> Answered {
+pub(super) fn query(responder: Responder<'_>, request_id: Uuid, answer: QueryAnswer, ids: &ErrorIds) -> Answered {
     match answer {
-        QueryAnswer::Processing { reservation_id } => {
-            responder.no_store();
-            responder.json_with(200, |body| {
-                member_uuid(body, b"{\"request_id\":\"", request_id);
-                if let Some(reservation_id) = reservation_id {
-                    member_uuid(body, b",\"reservation_id\":\"", reservation_id);
-                }
-                member(body, b",\"state\":\"", "PROCESSING");
-                body.extend_from_slice(b"}");
-            })
-        }
-        QueryAnswer::Final { reservation_id, result } => {
-            responder.no_store();
-            responder.json_with(200, |body| {
-                member_uuid(body, b"{\"request_id\":\"", request_id);
+        QueryAnswer::Processing { reservation_id } => responder.no_store().json_with(200, |body| {
+            member_uuid(body, b"{\"request_id\":\"", request_id);
+            if let Some(reservation_id) = reservation_id {
                 member_uuid(body, b",\"reservation_id\":\"", reservation_id);
-                outcome(body, result);
-                body.extend_from_slice(b"}");
-            })
-        }
+            }
+            member(body, b",\"state\":\"", "PROCESSING");
+            body.extend_from_slice(b"}");
+        }),
+        QueryAnswer::Final { reservation_id, result } => responder.no_store().json_with(200, |body| {
+            member_uuid(body, b"{\"request_id\":\"", request_id);
+            member_uuid(body, b",\"reservation_id\":\"", reservation_id);
+            outcome(body, result);
+            body.extend_from_slice(b"}");
+        }),
         QueryAnswer::NotFound => responder.not_found(ids),
         QueryAnswer::Unavailable => refused(responder, Refusal::DependencyUnavailable, ids),
         QueryAnswer::Timeout => refused(responder, Refusal::Timeout, ids),

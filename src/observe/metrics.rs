@@ -118,6 +118,10 @@ labels!(
     Refusal { Submit => "submit", Query => "query", Connections => "connections", }
 );
 labels!(
+    /// `phase` of HTTP timeouts, in the order of [`crate::http::Phase`].
+    TimeoutPhase { Head => "head", Body => "body", Idle => "idle", Write => "write", }
+);
+labels!(
     /// `code` of reserve outcomes (spec section 2).
     LuaCode {
         Created => "0", SameRequest => "1", SameUser => "2", SoldOut => "3", Unavailable => "4",
@@ -170,7 +174,8 @@ impl Attempt {
 }
 
 /// HTTP status codes that this server answers with, so that the label set stays closed.
-pub const STATUSES: [u16; 17] = [100, 200, 202, 400, 401, 404, 405, 408, 409, 413, 415, 422, 429, 431, 500, 503, 504];
+pub const STATUSES: [u16; 21] =
+    [100, 200, 202, 400, 401, 404, 405, 408, 409, 413, 414, 415, 417, 422, 429, 431, 500, 501, 503, 504, 505];
 
 /// `reason` of rejected orders, in the order of [`RejectReason`].
 const REJECT_REASONS: [&str; RejectReason::ALL.len()] = {
@@ -192,6 +197,7 @@ pub struct Metrics {
     pub admission_rejected: [Counter; Refusal::TEXTS.len()],
     pub http_inflight: Gauge,
     pub http_connections: Gauge,
+    pub http_timeouts: [Counter; TimeoutPhase::TEXTS.len()],
     pub client_canceled: Counter,
 
     pub redis_operation: [[Histogram; CallResult::TEXTS.len()]; RedisOperation::TEXTS.len()],
@@ -336,8 +342,8 @@ impl Metrics {
 
     fn visit_http(&self, visit: &mut Visitor<'_>) {
         const STATUS_TEXTS: [&str; STATUSES.len() + 1] = [
-            "100", "200", "202", "400", "401", "404", "405", "408", "409", "413", "415", "422", "429", "431", "500",
-            "503", "504", "other",
+            "100", "200", "202", "400", "401", "404", "405", "408", "409", "413", "414", "415", "417", "422", "429",
+            "431", "500", "501", "503", "504", "505", "other",
         ];
         for (route, statuses) in Route::TEXTS.iter().zip(&self.http_requests) {
             for (status, counter) in STATUS_TEXTS.iter().zip(statuses) {
@@ -361,6 +367,8 @@ impl Metrics {
         );
         visit("seckill_http_inflight_requests", "Requests in hand", &[], level(&self.http_inflight));
         visit("seckill_http_connections", "Open client connections", &[], level(&self.http_connections));
+        let help = "Connections closed because the client was too slow";
+        labelled(visit, "seckill_http_timeouts", help, "phase", TimeoutPhase::TEXTS, &self.http_timeouts);
         visit("seckill_client_canceled", "Clients that left before their answer", &[], count(&self.client_canceled));
     }
 

@@ -2,6 +2,6 @@
 
 pub mod log;
 pub mod metrics;
-mod text;
+pub mod text;
 
 pub use text::{openmetrics, process_rows};

@@ -7,7 +7,7 @@ use shards::net::TcpListener;
 use shards::sync::Gate;
 
 use super::control::Overview;
-use crate::http::{Answered, ClientGone, ErrorIds, Handler, HttpConfig, Method, Observer, Request, Responder};
+use crate::http::{Answered, ClientGone, ErrorIds, Handler, HttpConfig, Method, Observer, Phase, Request, Responder};
 use crate::observe::text::{openmetrics, process_rows};
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -16,9 +16,9 @@ const TEXT: &str = "text/plain; charset=utf-8";
 struct Admin(Overview);
 
 impl Handler for Admin {
-    async fn handle(&self, request: &Request<'_>, _client: &ClientGone, mut responder: Responder<'_>) -> Answered {
+    async fn handle(&self, request: &Request<'_>, _client: &ClientGone, responder: Responder<'_>) -> Answered {
         let ids = ErrorIds { request_id: None, trace_id: [0; 16] };
-        responder.no_store();
+        let responder = responder.no_store();
         let path = request.path();
         if !matches!(path, "/healthz" | "/readyz" | "/metrics") {
             return responder.not_found(&ids);
@@ -41,7 +41,20 @@ impl Handler for Admin {
 /// The admin port is not part of the sale's HTTP metrics.
 struct Quiet;
 
-impl Observer for Quiet {}
+impl Observer for Quiet {
+    fn answered(&self, _route: usize, _status: u16, _elapsed: Duration) {}
+    fn refused(&self, _status: u16, _elapsed: Duration) {}
+    fn timed_out(&self, _phase: Phase) {}
+    fn handler_panicked(&self) {
+        tracing::error!("a handler of the admin listener panicked");
+    }
+    fn connection_opened(&self) {}
+    fn connection_closed(&self) {}
+    fn turned_away(&self) {}
+    fn accept_failed(&self, error: &std::io::Error) {
+        tracing::warn!(%error, "accept failed on the admin listener");
+    }
+}
 
 /// Serves until `stop`.
 pub(super) async fn serve(listener: TcpListener, overview: Overview, stop: Gate) {

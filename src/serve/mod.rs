@@ -9,7 +9,7 @@
 
 mod admin;
 mod control;
-mod pools;
+pub(crate) mod pools;
 mod shard;
 
 use std::io;

@@ -16,7 +16,7 @@ use super::pools::{postgres_pool, redis_pool, rocketmq_client};
 use crate::api::Api;
 use crate::config::{Config, IdentityMode};
 use crate::fulfil::{Fulfil, FulfilLimits};
-use crate::http::{HttpConfig, Observer, Timeouts};
+use crate::http::{HttpConfig, Observer, Phase, Timeouts};
 use crate::identity::Identity;
 use crate::observe::metrics::{Metrics, Refusal, Route};
 use crate::ports::MessageSource;
@@ -61,13 +61,20 @@ type Worker = Fulfil<RocketMqSource, PostgresOrders, RedisBoard>;
 struct Parts {
     http: Option<JoinHandle<()>>,
     accepting: Gate,
-    worker: Option<(Rc<Worker>, JoinHandle<usize>, RedisBoard, JoinHandle<()>)>,
+    worker: Option<WorkerParts>,
     submit: Option<SubmitParts>,
     lag: Option<JoinHandle<()>>,
     stopping: Gate,
     redis: Vec<proto_clients::redis::Pool>,
     postgres: Vec<proto_clients::postgres::Pool>,
     rocketmq: Vec<proto_clients::rocketmq::Client>,
+}
+
+struct WorkerParts {
+    worker: Rc<Worker>,
+    working: JoinHandle<usize>,
+    board: RedisBoard,
+    projecting: JoinHandle<()>,
 }
 
 struct SubmitParts {
@@ -96,16 +103,11 @@ pub(super) async fn run(
     };
     // The mailbox has room for a notice of every shard.
     let _ = notices.try_send(Notice::Started);
-    loop {
-        match control.recv().await {
-            Some(Control::Snapshot(reply)) => {
-                parts.publish_levels(&metrics);
-                // The scrape may have given up; the next one asks again.
-                let _ = reply.try_send((*metrics).clone());
-            }
-            // A main thread that is gone wants nothing more from us either.
-            Some(Control::Stop) | None => break,
-        }
+    // Stop ends it; so does a main thread that is gone.
+    while let Some(Control::Snapshot(reply)) = control.recv().await {
+        parts.publish_levels(&metrics);
+        // The scrape may have given up; the next one asks again.
+        let _ = reply.try_send((*metrics).clone());
     }
     let snapshots = shards::spawn({
         let metrics = metrics.clone();
@@ -152,7 +154,8 @@ fn build(
     }
     if let Some(addr) = public {
         let options = ListenOptions { reuse_port: true, ..ListenOptions::default() };
-        let listener = TcpListener::bind(addr, &options).map_err(|error| format!("cannot listen on {addr}: {error}"))?;
+        let listener =
+            TcpListener::bind(addr, &options).map_err(|error| format!("cannot listen on {addr}: {error}"))?;
         let identity = Identity::new(&config.identity).map_err(|error| error.to_string())?;
         let api = Api::new(config, identity, submit, query, metrics.clone());
         let observer = Rc::new(HttpMetrics(metrics.clone()));
@@ -183,13 +186,7 @@ fn http_config(config: &Config) -> HttpConfig {
 }
 
 impl Parts {
-    fn submit(
-        &mut self,
-        config: &Config,
-        name: String,
-        scripts: &Rc<Scripts>,
-        metrics: &Rc<Metrics>,
-    ) -> Rc<Submit> {
+    fn submit(&mut self, config: &Config, name: String, scripts: &Rc<Scripts>, metrics: &Rc<Metrics>) -> Rc<Submit> {
         let redis = redis_pool(config);
         self.redis.push(redis.clone());
         let client = rocketmq_client(config, name);
@@ -270,11 +267,10 @@ impl Parts {
             deliveries_max: mq.deliveries_max,
             drain: Duration::from_secs(config.lifecycle.drain_s),
         };
-        let worker =
-            Fulfil::new(source(), store, board.clone(), config.worker.clone(), limits, metrics.clone());
+        let worker = Fulfil::new(source(), store, board.clone(), config.worker.clone(), limits, metrics.clone());
         let working = shards::spawn(worker.clone().run());
         let projecting = shards::spawn(board.clone().run());
-        self.worker = Some((worker, working, board, projecting));
+        self.worker = Some(WorkerParts { worker, working, board, projecting });
         // The shards' gauges are added up, so only one of them may know the lag of the whole topic.
         if context.index == 0 {
             self.lag = Some(shards::spawn(watch_lag(source(), metrics.clone(), self.stopping.clone())));
@@ -300,8 +296,8 @@ impl Parts {
         let deadline = shards::now() + drain;
         self.stopping.close();
         self.accepting.close();
-        if let Some((worker, ..)) = &self.worker {
-            worker.stop();
+        if let Some(parts) = &self.worker {
+            parts.worker.stop();
         }
         if let Some(http) = self.http
             && shards::timeout_at(deadline, http).await.is_err()
@@ -309,7 +305,7 @@ impl Parts {
             tracing::warn!("requests in hand were cut off at the end of the drain time");
         }
         let mut unfinished = 0;
-        if let Some((_, working, board, projecting)) = self.worker {
+        if let Some(WorkerParts { working, board, projecting, .. }) = self.worker {
             match working.await {
                 Ok(left) => unfinished = left,
                 Err(_) => metrics.task_panics.inc(),
@@ -374,6 +370,10 @@ impl Observer for HttpMetrics {
 
     fn refused(&self, status: u16, elapsed: Duration) {
         self.0.http(Route::Unmatched, status, elapsed);
+    }
+
+    fn timed_out(&self, phase: Phase) {
+        self.0.http_timeouts[phase as usize].inc();
     }
 
     fn handler_panicked(&self) {

@@ -13,7 +13,7 @@ mod scripts;
 
 pub use events::{RocketMqBus, RocketMqSource};
 pub use orders::PostgresOrders;
-pub use reservations::RedisReservations;
+pub use reservations::{RedisReservations, ReserveLimits};
 pub use results::{RedisBoard, Results};
 pub use scripts::Scripts;
 pub(crate) use scripts::key_prefix;

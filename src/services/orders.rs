@@ -101,11 +101,7 @@ impl PostgresOrders {
 }
 
 impl Orders for PostgresOrders {
-    async fn settle(
-        &self,
-        messages: &[OrderMessage<'_>],
-        deadline: Instant,
-    ) -> Vec<Result<OrderOutcome, OrderError>> {
+    async fn settle(&self, messages: &[OrderMessage<'_>], deadline: Instant) -> Vec<Result<OrderOutcome, OrderError>> {
         let started = shards::now();
         self.metrics.pg_tx_batch.observe(messages.len() as f64);
         match self.settle_batch(messages, deadline).await {
@@ -186,9 +182,7 @@ pub(super) fn port_error(error: &CallError) -> PortError {
 /// The outcome of a message that an earlier delivery has settled.
 fn duplicate(status: &str, order_id: Option<i64>, error_code: Option<&str>) -> Option<OrderOutcome> {
     match status {
-        "COMPLETED" => {
-            Some(OrderOutcome::DuplicateCreated { order_id: crate::domain::OrderId::new(order_id?)? })
-        }
+        "COMPLETED" => Some(OrderOutcome::DuplicateCreated { order_id: crate::domain::OrderId::new(order_id?)? }),
         "REJECTED" => Some(OrderOutcome::DuplicateRejected(RejectReason::from_code(error_code?)?)),
         _ => None,
     }

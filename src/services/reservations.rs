@@ -151,7 +151,9 @@ impl RedisReservations {
         for (waiting, outcome) in group.into_iter().zip(outcomes) {
             self.redis.metrics.redis_lua_result[lua_code(&outcome)].inc();
             let unheard = waiting.answer.send(Ok(outcome)).is_err();
-            if unheard && outcome == ReserveOutcome::Created && self.orphans.try_push(Orphan::of(&waiting.request)).is_err()
+            if unheard
+                && outcome == ReserveOutcome::Created
+                && self.orphans.try_push(Orphan::of(&waiting.request)).is_err()
             {
                 tracing::warn!(
                     reservation_id = %waiting.request.reservation_id,
@@ -161,12 +163,7 @@ impl RedisReservations {
         }
     }
 
-    async fn call(
-        &self,
-        sku: Sku,
-        group: &[Waiting],
-        deadline: Instant,
-    ) -> Result<Vec<ReserveOutcome>, PortError> {
+    async fn call(&self, sku: Sku, group: &[Waiting], deadline: Instant) -> Result<Vec<ReserveOutcome>, PortError> {
         let script = &self.redis.scripts.reserve;
         let mut command = script.command(1, 1 + RESERVE_STRIDE * group.len());
         command.arg(key_prefix(sku).as_bytes());
@@ -227,9 +224,7 @@ impl RedisReservations {
 impl Reservations for RedisReservations {
     async fn reserve(&self, request: ReserveRequest, deadline: Instant) -> Result<ReserveOutcome, PortError> {
         let (answer, answered) = oneshot::channel();
-        self.waiting
-            .try_push(Waiting { request, deadline, answer })
-            .map_err(|_| PortError::Overloaded)?;
+        self.waiting.try_push(Waiting { request, deadline, answer }).map_err(|_| PortError::Overloaded)?;
         match shards::timeout_at(deadline, answered).await {
             Ok(Ok(outcome)) => outcome,
             // The pump dropped it: over its deadline before it was sent, or a panic.

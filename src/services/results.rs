@@ -169,8 +169,7 @@ impl ResultLookup for Results {
         let mut client = self.postgres.acquire(deadline).await.map_err(|error| pg_port_error(&error))?;
         let mut params = Params::new();
         params.i64(sku.activity.get()).i64(sku.sku.get()).uuid(request_id.0).i64(user_id.get());
-        let rows =
-            client.query(&ORDER_BY_REQUEST, &params, deadline).await.map_err(|error| pg_port_error(&error))?;
+        let rows = client.query(&ORDER_BY_REQUEST, &params, deadline).await.map_err(|error| pg_port_error(&error))?;
         if rows.is_empty() {
             return Ok(Standing::Missing);
         }

@@ -263,7 +263,12 @@ impl Work<'_> {
         params
     }
 
-    async fn run(&self, tx: &mut Transaction<'_>, statement: &'static Statement, params: &Params) -> Result<Rows, Abort> {
+    async fn run(
+        &self,
+        tx: &mut Transaction<'_>,
+        statement: &'static Statement,
+        params: &Params,
+    ) -> Result<Rows, Abort> {
         Ok(tx.query(statement, params, self.deadline).await?)
     }
 

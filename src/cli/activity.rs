@@ -1,0 +1,187 @@
+//! `seckill activity create|warm|status|close`.
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::when::{When, WhenError, Window};
+use super::{Global, SkuArgs, output};
+use crate::config::Config;
+use crate::domain::Sku;
+use crate::sale::{Done, Sale, SaleError, Sales};
+use crate::serve::pools::{postgres_pool, redis_pool};
+
+/// `seckill activity`
+#[derive(Debug, Args)]
+pub struct ActivityArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: ActivityCommand,
+}
+
+/// The subcommands of `seckill activity`.
+#[derive(Debug, Subcommand)]
+pub enum ActivityCommand {
+    /// Write a SKU's stock and sale window to PostgreSQL
+    #[command(after_help = "\
+Examples:
+  seckill activity create --activity-id 1001 --sku-id 2001 --total 10000 --starts-at +5m --ends-at +2h
+  seckill activity create --activity-id 1001 --sku-id 2001 --total 10000 \\
+      --starts-at 2026-06-25T20:00:00+08:00 --ends-at 2026-06-25T22:00:00+08:00
+
+A time is RFC 3339, Unix seconds, `now`, or an offset from now such as +2h, +90s, -10m, +1h30m.
+Buyers are answered 503 ACTIVITY_UNAVAILABLE until `activity warm` has put it into Redis.")]
+    Create(CreateArgs),
+    /// Put a created SKU on sale: stock and window go to Redis
+    #[command(after_help = "\
+Examples:
+  seckill activity warm --activity-id 1001 --sku-id 2001
+  seckill activity warm --activity-id 1001 --sku-id 2001 --rebuild    after Redis was lost or came back empty")]
+    Warm(WarmArgs),
+    /// Show stock, window and reservations of a SKU
+    #[command(after_help = "\
+Examples:
+  seckill activity status --activity-id 1001 --sku-id 2001 --json")]
+    Status(SkuArgs),
+    /// Stop selling a SKU at once; reservations already made are still ordered
+    #[command(after_help = "\
+Examples:
+  seckill activity close --activity-id 1001 --sku-id 2001")]
+    Close(SkuArgs),
+}
+
+/// `seckill activity create`
+#[derive(Debug, Args)]
+pub struct CreateArgs {
+    /// Which SKU.
+    #[command(flatten)]
+    pub sku: SkuArgs,
+    /// Units on sale
+    #[arg(long, value_name = "UNITS", value_parser = clap::value_parser!(i64).range(1..=1_000_000_000))]
+    pub total: i64,
+    /// First moment of the sale: RFC 3339, Unix seconds, `now`, or an offset such as +5m
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub starts_at: When,
+    /// First moment after the sale, in the same forms
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub ends_at: When,
+}
+
+impl CreateArgs {
+    /// The sale window, offsets counted from `now_ms` (Unix milliseconds).
+    ///
+    /// # Errors
+    /// [`WhenError`] unless it starts before it ends and both lie within the years 1970 to 9999.
+    pub fn window(&self, now_ms: u64) -> Result<Window, WhenError> {
+        Window::new(self.starts_at, self.ends_at, now_ms)
+    }
+}
+
+/// `seckill activity warm`
+#[derive(Debug, Args)]
+pub struct WarmArgs {
+    /// Which SKU.
+    #[command(flatten)]
+    pub sku: SkuArgs,
+    /// Rebuild stock and buyers from PostgreSQL, over what Redis holds
+    #[arg(long)]
+    pub rebuild: bool,
+}
+
+/// Runs `seckill activity`.
+pub fn run(args: &ActivityArgs, global: &Global) -> ExitCode {
+    let settings = match global.settings() {
+        Ok(settings) => settings,
+        Err(error) => return output::bad_settings(global, &error),
+    };
+    if !settings.names_services() {
+        return output::bad_usage(
+            global,
+            "no services are named: set redis.addr, rocketmq.name_servers and postgres.url (--config, or SECKILL_REDIS, \
+             SECKILL_NAMESRV and SECKILL_PG_URL)",
+        );
+    }
+    shards::run(async {
+        let redis = redis_pool(&settings);
+        let postgres = match postgres_pool(&settings, 1) {
+            Ok(pool) => pool,
+            Err(error) => return output::failed(global, error),
+        };
+        let sales = Sales::new(postgres.clone(), redis.clone());
+        let code = command(&sales, &settings, &args.command, global).await;
+        redis.close().await;
+        postgres.close().await;
+        code
+    })
+}
+
+async fn command(sales: &Sales, settings: &Config, command: &ActivityCommand, global: &Global) -> ExitCode {
+    let sku = match command {
+        ActivityCommand::Create(args) => args.sku,
+        ActivityCommand::Warm(args) => args.sku,
+        ActivityCommand::Status(sku) | ActivityCommand::Close(sku) => *sku,
+    };
+    let Some(sku) = sku.sku() else { return output::bad_usage(global, "activity_id and sku_id must be positive") };
+    match command {
+        ActivityCommand::Create(args) => create(sales, settings, args, sku, global).await,
+        ActivityCommand::Warm(args) if args.rebuild => output::failed(
+            global,
+            "rebuilding Redis from PostgreSQL is not built yet; the sale stays closed until then",
+        ),
+        ActivityCommand::Warm(_) => match sales.warm(sku).await {
+            Ok(done) => changed(global, done, "warm"),
+            Err(error) => output::failed(global, error),
+        },
+        ActivityCommand::Status(_) => status(sales, sku, global).await,
+        ActivityCommand::Close(_) => match sales.close(sku).await {
+            Ok(()) => changed(global, Done::Changed, "closed"),
+            Err(error) => output::failed(global, error),
+        },
+    }
+}
+
+fn changed(global: &Global, done: Done, what: &str) -> ExitCode {
+    let changed = done == Done::Changed;
+    let text = || if changed { what.to_owned() } else { format!("already {what}, nothing changed") };
+    output::answer(global, text, || json!({ "ok": true, "changed": changed }))
+}
+
+async fn create(sales: &Sales, settings: &Config, args: &CreateArgs, sku: Sku, global: &Global) -> ExitCode {
+    let window = match args.window(shards::unix_micros() / 1_000) {
+        Ok(window) => window,
+        Err(error) => return output::bad_usage(global, error),
+    };
+    let micros = |ms: u64| i64::try_from(ms.saturating_mul(1_000)).unwrap_or(i64::MAX);
+    let Ok(total) = i32::try_from(args.total) else { return output::bad_usage(global, "total is out of range") };
+    let sale = Sale {
+        start_at: micros(window.start_ms),
+        end_at: micros(window.end_ms),
+        expire_at: micros(window.end_ms.saturating_add(settings.sale.key_ttl_s.saturating_mul(1_000))),
+        closed: false,
+        generation: 1,
+        total,
+        sold: 0,
+    };
+    match sales.create(sku, sale).await {
+        Ok(done) => changed(global, done, "created"),
+        Err(error) => output::failed(global, error),
+    }
+}
+
+async fn status(sales: &Sales, sku: Sku, global: &Global) -> ExitCode {
+    let (sale, gate) = match (sales.load(sku).await, sales.gate(sku).await) {
+        (Ok(Some(sale)), Ok(gate)) => (sale, gate),
+        (Ok(None), _) => return output::failed(global, SaleError::Unknown(sku)),
+        (Err(error), _) | (_, Err(error)) => return output::failed(global, error),
+    };
+    let text = || {
+        let redis = if gate.warmed {
+            format!("{}, {} left, {} buyers, {} unsent", gate.state, gate.stock, gate.buyers, gate.pending)
+        } else {
+            "not warmed".to_owned()
+        };
+        format!("sale {sku}\n  PostgreSQL  {}{sale}\n  Redis       {redis}", if sale.closed { "closed, " } else { "" })
+    };
+    output::answer(global, text, || json!({ "ok": true, "postgres": sale, "redis": gate }))
+}
