@@ -5,7 +5,7 @@ import json
 import sys
 
 sys.path.insert(0, __file__.rsplit("/", 1)[0] + "/it")
-from world import Click, World, by_status, drive, standings, wait_for
+from world import Click, Topic, World, by_status, drive, standings, wait_for
 
 
 def one_key(world, api, query):
@@ -59,7 +59,9 @@ def one_message(world, api, worker):
         "created_at": "2026-06-25T12:00:00.123456Z", "retry_count": 0, "trace": {"traceparent": "", "tracestate": ""},
     }
     handled = worker.metric("seckill_mq_acks_total")
-    world.seckill("bench", "publish", "--count", 100, "--event", json.dumps(event))
+    topic, body = Topic(), json.dumps(event).encode()
+    for _ in range(100):
+        topic.publish(body, key=event["message_key"])
     wait_for("100 acks", lambda: worker.metric("seckill_mq_acks_total") >= handled + 100)
     for table in tables:
         assert world.sql(f"SELECT * FROM {table} ORDER BY 1, 2") == before[table], table
@@ -70,7 +72,7 @@ def bad_messages(world, worker):
     """Messages that cannot be ordered are put aside byte for byte, acked, and give their unit back."""
     quarantined = world.count("SELECT count(*) FROM quarantine")
     for event in ("not json", "{}", '{"schema_version":2}'):
-        world.seckill("bench", "publish", "--count", 1, "--event", event)
+        Topic().publish(event.encode())
     wait_for("quarantine", lambda: world.count("SELECT count(*) FROM quarantine") == quarantined + 3)
     bodies = {row[0] for row in world.sql("SELECT convert_from(body, 'UTF8') FROM quarantine")}
     assert {"not json", "{}", '{"schema_version":2}'} <= bodies, bodies
