@@ -64,24 +64,15 @@ fn value(header: Header<'_>) -> HeaderValue<'_> {
 }
 
 /// The caller's trace where it is valid, else a new one; this request's own span in it.
-fn trace(request: &Request<'_>) -> TraceContext {
-    let random = || (shards::random_u64(), shards::random_u64());
-    let parent = match request.traceparent() {
-        Header::One(text) => TraceContext::parse(text),
-        Header::Missing | Header::Repeated => None,
-    };
-    match parent {
-        Some(parent) => parent.child(shards::random_u64()),
-        None => TraceContext::start(random(), shards::random_u64()),
-    }
+fn trace<'a>(request: &Request<'a>) -> (TraceContext, &'a str) {
+    let random = std::array::from_fn(|_| shards::random_u64());
+    // Whether a trace is recorded is its starter's decision; ours are only for the logs.
+    TraceContext::from_headers(request.traceparent().one(), request.tracestate().one(), random, false)
 }
 
 /// The buyer's key: one UUID in any case.
 fn idempotency_key(request: &Request<'_>) -> Option<Uuid> {
-    match request.idempotency_key() {
-        Header::One(text) => Uuid::parse(text),
-        Header::Missing | Header::Repeated => None,
-    }
+    Uuid::parse(request.idempotency_key().one()?)
 }
 
 impl<R, B, L> Api<R, B, L>
@@ -95,7 +86,7 @@ where
     }
 
     /// Everything about a submit that needs no service.
-    fn command(&self, request: &Request<'_>, trace: &TraceContext) -> Result<SubmitCommand, Refusal> {
+    fn command(&self, request: &Request<'_>, trace: TraceContext, tracestate: &str) -> Result<SubmitCommand, Refusal> {
         let user_id = self.user(request)?;
         if !request.is_json() {
             return Err(Refusal::UnsupportedMediaType);
@@ -106,10 +97,6 @@ where
         })?;
         let sku = Sku::new(body.activity_id, body.sku_id).ok_or(Refusal::InvalidArgument)?;
         let request_id = idempotency_key(request).ok_or(Refusal::InvalidArgument)?;
-        let tracestate = match request.tracestate() {
-            Header::One(text) => Some(text),
-            Header::Missing | Header::Repeated => None,
-        };
         Ok(SubmitCommand { request_id, sku, user_id, trace: trace.to_event(tracestate) })
     }
 
@@ -121,7 +108,7 @@ where
         responder: Responder<'_>,
     ) -> Answered {
         let responder = responder.route(Route::Submit as usize);
-        let trace = trace(request);
+        let (trace, tracestate) = trace(request);
         let ids = ErrorIds { request_id: idempotency_key(request).map(|id| id.0), trace_id: trace.trace_id };
         if request.method() != Method::Post {
             return responder.method_not_allowed("POST", &ids);
@@ -132,7 +119,7 @@ where
         };
         let _in_hand = InHand::new(&self.metrics);
         let deadline: Instant = shards::now() + self.submit_deadline;
-        let command = match self.command(request, &trace) {
+        let command = match self.command(request, trace, tracestate) {
             Ok(command) => command,
             Err(refusal) => return answers::refused(responder, refusal, &ids),
         };
@@ -150,7 +137,7 @@ where
         responder: Responder<'_>,
     ) -> Answered {
         let responder = responder.route(Route::Query as usize);
-        let ids = ErrorIds { request_id: Some(target.request_id.0), trace_id: trace(request).trace_id };
+        let ids = ErrorIds { request_id: Some(target.request_id.0), trace_id: trace(request).0.trace_id };
         if request.method() != Method::Get {
             return responder.method_not_allowed("GET", &ids);
         }
@@ -187,7 +174,7 @@ where
             return self.query(service, target, request, client, responder).await;
         }
         let responder = responder.route(Route::Unmatched as usize);
-        let ids = ErrorIds { request_id: None, trace_id: trace(request).trace_id };
+        let ids = ErrorIds { request_id: None, trace_id: trace(request).0.trace_id };
         responder.not_found(&ids)
     }
 }

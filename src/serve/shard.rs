@@ -19,7 +19,7 @@ use crate::fulfil::{Fulfil, FulfilLimits};
 use crate::http::{HttpConfig, Observer, Phase, Timeouts};
 use crate::identity::Identity;
 use crate::observe::metrics::{Metrics, Refusal, Route};
-use crate::ports::MessageSource;
+use crate::ports::{MessageSource, Reservations};
 use crate::query::QueryService;
 use crate::services::{
     PostgresOrders, RedisBoard, RedisReservations, ReserveLimits, Results, RocketMqBus, RocketMqSource, Scripts,
@@ -28,6 +28,8 @@ use crate::submit::{Orphan, SubmitService};
 
 /// Unsent messages in hand, per shard; the pending index keeps the rest.
 const ORPHANS_MAX: usize = 4_096;
+/// Longest wait for the services at the start.
+const WARM_UP: Duration = Duration::from_secs(3);
 /// How often the lag of the topic is asked for.
 const LAG_EVERY: Duration = Duration::from_secs(5);
 
@@ -101,6 +103,7 @@ pub(super) async fn run(
         Ok(parts) => parts,
         Err(reason) => return ShardEnd::Failed(reason),
     };
+    parts.warm_up(&config).await;
     // The mailbox has room for a notice of every shard.
     let _ = notices.try_send(Notice::Started);
     // Stop ends it; so does a main thread that is gone.
@@ -186,6 +189,33 @@ fn http_config(config: &Config) -> HttpConfig {
 }
 
 impl Parts {
+    /// Connects before the first request does: its 90 ms are too short for dials and look-ups. What cannot be reached is
+    /// said once; the process serves all the same, and refuses what needs it.
+    async fn warm_up(&self, config: &Config) {
+        let deadline = shards::now() + WARM_UP;
+        let scripts = Scripts::new();
+        for pool in &self.redis {
+            if let Err(error) = pool.warm_up(&scripts.of_a_sale(), deadline).await {
+                tracing::warn!(%error, "Redis is not reachable yet");
+            }
+        }
+        for client in &self.rocketmq {
+            if let Err(error) = client.warm_up(&config.rocketmq.topic, deadline).await {
+                tracing::warn!(%error, "RocketMQ is not reachable yet");
+            }
+        }
+        for pool in &self.postgres {
+            if let Err(error) = pool.acquire(deadline).await {
+                tracing::warn!(%error, "PostgreSQL is not reachable yet");
+            }
+        }
+        if let Some(submit) = &self.submit
+            && let Err(error) = submit.book.next_order_id(deadline).await
+        {
+            tracing::warn!(%error, "no order ids yet");
+        }
+    }
+
     fn submit(&mut self, config: &Config, name: String, scripts: &Rc<Scripts>, metrics: &Rc<Metrics>) -> Rc<Submit> {
         let redis = redis_pool(config);
         self.redis.push(redis.clone());

@@ -36,6 +36,21 @@ impl Scripts {
     }
 }
 
+impl Scripts {
+    /// Those that a sale runs on.
+    pub fn of_a_sale(&self) -> [&Script; 7] {
+        [
+            &self.reserve,
+            &self.mark_sent,
+            &self.mark_pending,
+            &self.release,
+            &self.project_result,
+            &self.read_result,
+            &self.lease_order_ids,
+        ]
+    }
+}
+
 impl Default for Scripts {
     fn default() -> Self {
         Self::new()

@@ -172,6 +172,17 @@ impl Pool {
         self.call_bytes(bytes, deadline).await
     }
 
+    /// Loads scripts and opens a connection, so that the first call need not.
+    ///
+    /// # Errors
+    /// As [`call`](Self::call); calls try again by themselves.
+    pub async fn warm_up(&self, scripts: &[&Script], deadline: Instant) -> Result<(), CallError> {
+        for script in scripts {
+            self.call(script.load(), deadline).await?;
+        }
+        Ok(())
+    }
+
     /// Calls a script by its digest; loads it first where the server does not know it.
     ///
     /// # Errors

@@ -151,6 +151,19 @@ impl Client {
         }))
     }
 
+    /// Asks for the route of `topic` and connects to its brokers, so that the first call need not.
+    ///
+    /// # Errors
+    /// [`MqError`] of what could not be reached; calls try again by themselves.
+    pub async fn warm_up(&self, topic: &str, deadline: Instant) -> Result<(), MqError> {
+        for place in self.route(topic, deadline).await?.readable() {
+            for lane in [Lane::Send, Lane::Receive] {
+                self.link(&place.addr, lane, deadline).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Stores messages in one queue of `topic`, all or none. Another queue, and another broker, is tried while it is certain
     /// that nothing was stored.
     pub async fn send(&self, topic: &str, messages: &[Outgoing], deadline: Instant) -> SendOutcome {
