@@ -16,7 +16,7 @@ use crate::order_body::{self, BodyError};
 use crate::ports::{EventBus, Reservations, ResultLookup};
 use crate::query::{QueryCommand, QueryService};
 use crate::submit::{Refusal, SubmitCommand, SubmitService};
-use crate::trace_context::TraceContext;
+use crate::trace_context::{TraceContext, from_headers};
 use path::Target;
 
 /// Where orders are submitted.
@@ -67,7 +67,7 @@ fn value(header: Header<'_>) -> HeaderValue<'_> {
 fn trace<'a>(request: &Request<'a>) -> (TraceContext, &'a str) {
     let random = std::array::from_fn(|_| shards::random_u64());
     // Whether a trace is recorded is its starter's decision; ours are only for the logs.
-    TraceContext::from_headers(request.traceparent().one(), request.tracestate().one(), random, false)
+    from_headers(request.traceparent().one(), request.tracestate().one(), random, false)
 }
 
 /// The buyer's key: one UUID in any case.

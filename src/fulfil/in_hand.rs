@@ -5,6 +5,7 @@ use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
 use super::{Fulfil, Slot};
+use crate::observe::metrics::Metrics;
 use crate::ports::{Delivery, MessageSource, Orders, ResultBoard};
 use crate::race::{First, race};
 
@@ -20,7 +21,14 @@ pub(super) struct Held<H> {
     /// The handle that acks it now; an extension replaces it.
     handle: RefCell<H>,
     hidden_until: Cell<Instant>,
+    metrics: Rc<Metrics>,
     _slot: Slot,
+}
+
+impl<H> Drop for Held<H> {
+    fn drop(&mut self) {
+        self.metrics.mq_inflight.add(-1);
+    }
 }
 
 impl<H: Clone> Held<H> {
@@ -30,15 +38,16 @@ impl<H: Clone> Held<H> {
 }
 
 /// Everything in hand, oldest first. Weak: the owner of the work decides how long a message is held.
-pub(super) struct InHand<H>(RefCell<Vec<Weak<Held<H>>>>);
-
-impl<H> Default for InHand<H> {
-    fn default() -> Self {
-        Self(RefCell::default())
-    }
+pub(super) struct InHand<H> {
+    list: RefCell<Vec<Weak<Held<H>>>>,
+    metrics: Rc<Metrics>,
 }
 
 impl<H: Clone> InHand<H> {
+    pub(super) fn new(metrics: Rc<Metrics>) -> Self {
+        Self { list: RefCell::default(), metrics }
+    }
+
     pub(super) fn hold(&self, delivery: Delivery<H>, slot: Slot, invisible: Duration) -> Rc<Held<H>> {
         let now = shards::now();
         let held = Rc::new(Held {
@@ -46,9 +55,12 @@ impl<H: Clone> InHand<H> {
             delivery,
             received_at: now,
             hidden_until: Cell::new(now + invisible),
+            metrics: self.metrics.clone(),
             _slot: slot,
         });
-        let mut list = self.0.borrow_mut();
+        self.metrics.mq_inflight.add(1);
+        self.metrics.mq_inflight_peak.set(self.metrics.mq_inflight_peak.get().max(self.metrics.mq_inflight.get()));
+        let mut list = self.list.borrow_mut();
         // The list is as long as the slots at most, once what was let go is swept out.
         if list.len() == list.capacity() {
             list.retain(|held| held.strong_count() > 0);
@@ -60,7 +72,7 @@ impl<H: Clone> InHand<H> {
     /// What has less than half of its invisible time left, but enough for an extension to be safe.
     fn due(&self, invisible: Duration) -> Vec<Rc<Held<H>>> {
         let now = shards::now();
-        let mut list = self.0.borrow_mut();
+        let mut list = self.list.borrow_mut();
         list.retain(|held| held.strong_count() > 0);
         let alive = list.iter().filter_map(Weak::upgrade);
         alive

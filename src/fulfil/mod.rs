@@ -104,11 +104,11 @@ where
             orders,
             board,
             limits,
-            metrics,
             slots: Admission::new(in_flight_max),
             slot_freed: Rc::new(Notify::new()),
             lanes: RefCell::new(Lanes::new(settings.sku_batches_max)),
-            in_hand: InHand::default(),
+            in_hand: InHand::new(metrics.clone()),
+            metrics,
             acks: Rc::new(Queue::new(in_flight_max)),
             attempts: Rc::new(Queue::new(attempts::WAITING_MAX)),
             working: Cell::new(0),
@@ -175,10 +175,7 @@ where
     /// Takes up to `max` slots.
     fn take_slots(&self, max: usize) -> Vec<Slot> {
         let permits = std::iter::from_fn(|| self.slots.try_acquire()).take(max);
-        let slots = permits.map(|permit| Slot { permit: Some(permit), freed: self.slot_freed.clone() }).collect();
-        self.metrics.mq_inflight.set(self.slots.in_use() as i64);
-        self.metrics.mq_inflight_peak.set(self.slots.peak() as i64);
-        slots
+        permits.map(|permit| Slot { permit: Some(permit), freed: self.slot_freed.clone() }).collect()
     }
 
     fn panicked(&self, what: &str) {
