@@ -13,7 +13,8 @@ ACTIVITY = 1001
 def main():
     with World("cases") as world:
         for sku, total in ((2001, 100_000), (2002, 100_000), (2009, 0)):
-            world.sale(total, activity=ACTIVITY, sku=sku)
+            # A fixed window, so that a second run finds the same sales.
+            world.sale(total, activity=ACTIVITY, sku=sku, starts="2020-01-01T00:00:00Z", ends="2099-01-01T00:00:00Z")
         server = world.start("all", server__head_timeout_ms=3000, server__body_timeout_ms=3000)
         cases = ROOT / "tests" / "cases"
         done = subprocess.run([sys.executable, cases / "run_http.py", cases, server.host, str(server.port)],

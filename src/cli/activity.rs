@@ -58,7 +58,7 @@ pub struct CreateArgs {
     #[command(flatten)]
     pub sku: SkuArgs,
     /// Units on sale
-    #[arg(long, value_name = "UNITS", value_parser = clap::value_parser!(i64).range(1..=1_000_000_000))]
+    #[arg(long, value_name = "UNITS", value_parser = clap::value_parser!(i64).range(0..=1_000_000_000))]
     pub total: i64,
     /// First moment of the sale: RFC 3339, Unix seconds, `now`, or an offset such as +5m
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]

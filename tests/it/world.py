@@ -152,12 +152,12 @@ class World:
         self.processes.append(process)
         return process
 
-    def sale(self, total, activity=None, sku=None, ends="+1h", warm=True):
+    def sale(self, total, activity=None, sku=None, starts="now", ends="+1h", warm=True):
         """A new sale on a SKU that nothing else uses: (activity_id, sku_id)."""
         activity = activity or random.randrange(10_000, 1 << 40)
         sku = sku or random.randrange(1, 1 << 40)
         ids = ["--activity-id", activity, "--sku-id", sku]
-        self.seckill("activity", "create", *ids, "--total", total, "--starts-at", "now", "--ends-at", ends)
+        self.seckill("activity", "create", *ids, "--total", total, "--starts-at", starts, "--ends-at", ends)
         if warm:
             self.seckill("activity", "warm", *ids)
         return activity, sku
