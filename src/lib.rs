@@ -2,6 +2,7 @@
 //! and benches reach the same code.
 
 pub mod api;
+pub mod bench;
 pub mod cli;
 pub mod config;
 pub mod domain;

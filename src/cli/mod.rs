@@ -99,7 +99,7 @@ pub fn main() -> ExitCode {
         Command::Migrate(args) => migrate::run(&args, &global),
         Command::Activity(args) => activity::run(&args, &global),
         Command::Config(args) => config::run(args, &global),
-        Command::Bench(args) => bench::run(args, &global),
+        Command::Bench(args) => bench::run(&args, &global),
     }
 }
 

@@ -151,8 +151,8 @@ mod tests {
     fn a_batch_entry_has_the_layout_of_the_broker() {
         let body = batch_body(&[message("b0")]).unwrap();
         // u32 size, three zero words, body, properties.
-        assert_eq!(&body[..22], b"\0\0\0\x2a\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x02b0");
-        assert_eq!(&body[22..], b"\0\x12KEYS\x01k\x02WAIT\x01true\x02".as_slice());
+        assert_eq!(&body[..22], b"\0\0\0\x29\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x02b0");
+        assert_eq!(&body[22..], b"\0\x11KEYS\x01k\x02WAIT\x01true\x02".as_slice());
     }
 
     #[test]
