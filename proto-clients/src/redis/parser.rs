@@ -152,6 +152,10 @@ impl Scanner {
         if length > text_max {
             return Err(ProtocolError::TooLong);
         }
+        // Looked for in the same bytes however they are cut, so that the outcome is the same too.
+        if bytes.get(from..end.unwrap_or(bytes.len())).is_some_and(|line| line.contains(&b'\n')) {
+            return Err(ProtocolError::LineEnd);
+        }
         match end {
             Some(end) => match bytes.get(end + 1) {
                 Some(b'\n') => Ok(Some(end)),
@@ -162,9 +166,6 @@ impl Scanner {
                 }
             },
             None => {
-                if bytes.get(from..).is_some_and(|rest| rest.contains(&b'\n')) {
-                    return Err(ProtocolError::LineEnd);
-                }
                 self.searched = bytes.len();
                 Ok(None)
             }
@@ -391,5 +392,7 @@ mod tests {
     fn a_bare_line_feed_is_refused() {
         assert_eq!(all(b"+OK\n"), Err(ProtocolError::LineEnd));
         assert_eq!(all(b"+OK\rX"), Err(ProtocolError::LineEnd));
+        // Seen even when the carriage return behind it has come already.
+        assert_eq!(all(b"*\n\0\0\r"), Err(ProtocolError::LineEnd));
     }
 }

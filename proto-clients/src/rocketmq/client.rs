@@ -215,14 +215,14 @@ impl Client {
         }
     }
 
-    /// Makes a topic on every master that the cluster's template topic knows, or changes it to this.
+    /// Makes a topic on every master that has topic `beside`, or changes it to this.
     ///
     /// # Errors
     /// [`MqError`] of the first broker that refuses.
-    pub async fn create_topic(&self, topic: &str, queues: u32, deadline: Instant) -> Result<(), MqError> {
-        let template = self.route("TBW102", deadline).await?;
+    pub async fn create_topic(&self, topic: &str, queues: u32, beside: &str, deadline: Instant) -> Result<(), MqError> {
+        let brokers = self.route(beside, deadline).await?;
         let mut made = false;
-        for place in template.readable() {
+        for place in brokers.readable() {
             let ext = vec![
                 ("topic", topic.to_owned()),
                 ("defaultTopic", "TBW102".to_owned()),
