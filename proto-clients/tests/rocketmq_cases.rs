@@ -166,8 +166,8 @@ fn recorded_frames_are_read_as_the_recorder_read_them() {
 fn answer(title: &str) -> Frame {
     let all = recorded();
     let frames = all.iter().filter(|frame| frame.section.contains(title));
-    let read = frames.map(|frame| fed(&[&frame.bytes]).unwrap().remove(0));
-    read.filter(Frame::is_response).last().unwrap_or_else(|| panic!("no response in {title}"))
+    let mut read = frames.map(|frame| fed(&[&frame.bytes]).unwrap().remove(0));
+    read.rfind(Frame::is_response).unwrap_or_else(|| panic!("no response in {title}"))
 }
 
 #[test]

@@ -31,7 +31,8 @@ impl PostgresOrders {
         Self { orders, side, topic, group, worker, metrics }
     }
 
-    async fn settle_each(
+    /// Settles each message in a transaction of its own: what [`Orders::settle`] falls back to.
+    pub async fn settle_each(
         &self,
         messages: &[OrderMessage<'_>],
         deadline: Instant,
