@@ -3,6 +3,8 @@
 
 #[cfg(feature = "drivers")]
 mod dial;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod postgres;
 pub mod redis;
 pub mod rocketmq;

@@ -1,3 +1,5 @@
+//! The parser and the answer writer, without sockets.
+
 use bytes::{BufMut, BytesMut};
 use proptest::prelude::*;
 

@@ -144,19 +144,14 @@ impl Scanner {
         self.searched = at;
     }
 
-    /// The position of the CR of the line that begins at `at`.
+    /// The position of the CR of the line that begins at `at`. Faults are found in the order of the bytes, so that they are
+    /// the same however the bytes are cut.
     fn line_end(&mut self, bytes: &[u8], text_max: usize) -> Result<Option<usize>, ProtocolError> {
         let from = self.searched.max(self.at + 1);
-        let end = bytes.get(from..).and_then(|rest| rest.iter().position(|&byte| byte == b'\r')).map(|at| from + at);
-        let length = end.unwrap_or(bytes.len()).saturating_sub(self.at + 1);
-        if length > text_max {
-            return Err(ProtocolError::TooLong);
-        }
-        // Looked for in the same bytes however they are cut, so that the outcome is the same too.
-        if bytes.get(from..end.unwrap_or(bytes.len())).is_some_and(|line| line.contains(&b'\n')) {
-            return Err(ProtocolError::LineEnd);
-        }
-        match end {
+        let limit = (self.at + 1).saturating_add(text_max).saturating_add(1);
+        let window = bytes.get(from..bytes.len().min(limit)).unwrap_or_default();
+        match window.iter().position(|byte| matches!(byte, b'\r' | b'\n')).map(|at| from + at) {
+            Some(end) if bytes[end] == b'\n' => Err(ProtocolError::LineEnd),
             Some(end) => match bytes.get(end + 1) {
                 Some(b'\n') => Ok(Some(end)),
                 Some(_) => Err(ProtocolError::LineEnd),
@@ -165,6 +160,7 @@ impl Scanner {
                     Ok(None)
                 }
             },
+            None if bytes.len() >= limit => Err(ProtocolError::TooLong),
             None => {
                 self.searched = bytes.len();
                 Ok(None)
