@@ -48,6 +48,9 @@ where
     let in_flight = Rc::new(InFlight { count: std::cell::Cell::new(0), freed: Notify::new() });
     let on_panic = Rc::new(on_panic);
     while let Some(first) = queue.pop().await {
+        // Whoever is ready queues up first: an answer of the previous hop wakes all its callers at once, and without this
+        // the first of them would travel alone.
+        shards::yield_now().await;
         let mut batch = Vec::with_capacity(limits.batch_max.min(queue.len() + 1));
         batch.push(first);
         queue.drain_into(&mut batch, limits.batch_max.saturating_sub(1));

@@ -76,10 +76,10 @@ pub fn drain(config: &Config, options: &DrainOptions) -> Result<DrainReport, Ben
         let fill_s = (shards::now() - filling).as_secs_f64();
         client.close().await;
 
-        let workers = (0..options.workers).map(|_| start(options)).collect::<Result<Vec<_>, _>>()?;
+        let mut workers = (0..options.workers).map(|_| start(options)).collect::<Result<Vec<_>, _>>()?;
         let pids: Vec<u32> = workers.iter().map(|worker| worker.0.id()).collect();
         let deadline = shards::now() + options.limit;
-        wait_until_sold(&pool, options, deadline).await?;
+        wait_until_sold(&pool, options, &mut workers, deadline).await?;
         let worker_cpu = cpu::used_by_all(&pids);
         drop(workers);
 
@@ -164,9 +164,19 @@ async fn sold(pool: &Pool, sku: Sku) -> Result<i64, BenchError> {
     rows.row(0).i32(0).map(i64::from).map_err(service)
 }
 
-async fn wait_until_sold(pool: &Pool, options: &DrainOptions, deadline: Instant) -> Result<(), BenchError> {
+async fn wait_until_sold(
+    pool: &Pool,
+    options: &DrainOptions,
+    workers: &mut [Worker],
+    deadline: Instant,
+) -> Result<(), BenchError> {
     let wanted = i64::try_from(options.messages).unwrap_or(i64::MAX);
     while sold(pool, options.sku).await? < wanted {
+        for worker in &mut *workers {
+            if let Some(status) = worker.0.try_wait().map_err(service)? {
+                return Err(BenchError::Service(format!("a worker ended by itself: {status}")));
+            }
+        }
         if shards::now() > deadline {
             return Err(BenchError::TooLong(options.limit.as_secs()));
         }

@@ -61,7 +61,9 @@ pub struct SubmitReport {
     pub answered: u64,
     /// Requests without an answer: connections that failed or broke.
     pub broken: u64,
-    /// Answers by status and code.
+    /// Clicks repeated with the same key because an answer asked for it.
+    pub repeated: u64,
+    /// Answers by status and code, the last one of each click.
     pub answers: BTreeMap<String, u64>,
     /// From first request due to last answer, in seconds.
     pub elapsed_s: f64,

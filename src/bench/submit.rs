@@ -49,9 +49,15 @@ pub struct LoadOptions {
     pub count: u64,
     /// How long at most.
     pub lasts: Option<Duration>,
+    /// Buyers ask again with the same key after 429, 503 and 504, as those answers tell them to, for as long as this.
+    /// Latency counts from the first time.
+    pub patience: Duration,
     /// Processes whose CPU time is charged to the answers.
     pub watch: Vec<u32>,
 }
+
+/// How long a patient buyer waits before the same click again.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// An accepted click.
 pub(super) struct Accepted {
@@ -65,11 +71,12 @@ pub(super) struct Tally {
     pub(super) latency: Histogram<u64>,
     pub(super) answers: BTreeMap<String, u64>,
     pub(super) broken: u64,
+    pub(super) repeated: u64,
 }
 
 impl Default for Tally {
     fn default() -> Self {
-        Self { latency: histogram(), answers: BTreeMap::new(), broken: 0 }
+        Self { latency: histogram(), answers: BTreeMap::new(), broken: 0, repeated: 0 }
     }
 }
 
@@ -80,6 +87,7 @@ impl Tally {
         SubmitReport {
             answered,
             broken: self.broken,
+            repeated: self.repeated,
             answers: self.answers.clone(),
             elapsed_s: elapsed.as_secs_f64(),
             rate: answered as f64 / elapsed.as_secs_f64().max(1e-9),
@@ -154,7 +162,7 @@ impl Run {
             if at > shards::now() {
                 shards::sleep_until(at).await;
             }
-            match connection.call(&bytes).await {
+            match self.click(&mut connection, &bytes, at).await {
                 Ok(answer) => {
                     self.answered(&answer, at);
                     if answer.status == 202 {
@@ -168,6 +176,19 @@ impl Run {
             }
         }
         Ok(())
+    }
+
+    /// One click, and its repetitions.
+    async fn click(&self, connection: &mut Connection, bytes: &[u8], due_at: Instant) -> std::io::Result<Answer> {
+        loop {
+            let answer = connection.call(bytes).await?;
+            let again = matches!(answer.status, 429 | 503 | 504);
+            if !again || shards::now() + RETRY_PAUSE > due_at + self.options.patience {
+                return Ok(answer);
+            }
+            self.tally.borrow_mut().repeated += 1;
+            shards::sleep(RETRY_PAUSE).await;
+        }
     }
 
     fn answered(&self, answer: &Answer, due_at: Instant) {

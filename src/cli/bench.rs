@@ -136,13 +136,11 @@ pub fn run(args: &BenchArgs, global: &Global) -> ExitCode {
         }
         BenchCommand::Drain(args) => drain(args, &settings, global),
         BenchCommand::E2e(args) => match load(&args.load, &settings, open(&args.load), u64::from(args.orders), None) {
-            Ok(load) => {
-                let options = E2eOptions {
-                    load,
-                    queries: args.query.clone(),
-                    settle: Duration::from_secs(u64::from(args.settle_s)),
-                    followers: args.followers as usize,
-                };
+            Ok(mut load) => {
+                let settle = Duration::from_secs(u64::from(args.settle_s));
+                load.patience = settle;
+                let options =
+                    E2eOptions { load, queries: args.query.clone(), settle, followers: args.followers as usize };
                 report(global, "submitting and following", || bench::e2e(options))
             }
             Err(refusal) => output::bad_usage(global, refusal),
@@ -181,6 +179,7 @@ fn load(
         connections: args.connections as usize,
         count,
         lasts,
+        patience: Duration::ZERO,
         watch: args.watch.clone(),
     })
 }

@@ -111,7 +111,9 @@ pub fn serve(config: Config, role: Role) -> Result<(), ServeError> {
                 .to_owned(),
         ));
     }
-    Identity::new(&config.identity).map_err(|error| ServeError::Settings(error.to_string()))?;
+    if role != Role::Worker {
+        Identity::new(&config.identity).map_err(|error| ServeError::Settings(error.to_string()))?;
+    }
     let _log = crate::observe::log::start(&config.log.level);
     let signals = Signals::install().map_err(failed("cannot take signals"))?;
     let admin = ShardConfig { count: 1, pin: Pinning::None, driver: driver(&config), ..ShardConfig::default() };

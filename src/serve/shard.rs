@@ -65,6 +65,7 @@ struct Parts {
     accepting: Gate,
     worker: Option<WorkerParts>,
     submit: Option<SubmitParts>,
+    looking: Option<(Rc<Results>, JoinHandle<()>)>,
     lag: Option<JoinHandle<()>>,
     stopping: Gate,
     redis: Vec<proto_clients::redis::Pool>,
@@ -140,6 +141,7 @@ fn build(
         accepting: Gate::new(),
         worker: None,
         submit: None,
+        looking: None,
         lag: None,
         stopping: Gate::new(),
         redis: Vec::new(),
@@ -243,10 +245,9 @@ impl Parts {
             metrics.clone(),
             orphans.clone(),
         ));
-        let orphan_service = service.clone();
         self.submit = Some(SubmitParts {
             orphans,
-            orphan_task: shards::spawn(async move { orphan_service.run_orphans().await }),
+            orphan_task: shards::spawn(service.clone().run_orphans()),
             bus_task: shards::spawn(bus.clone().run()),
             bus,
             book_task: shards::spawn(book.clone().run()),
@@ -266,7 +267,9 @@ impl Parts {
         let postgres =
             postgres_pool(config, config.query.postgres_connections_max).map_err(|error| error.to_string())?;
         self.postgres.push(postgres.clone());
-        let results = Results::new(redis, scripts.clone(), metrics.clone(), postgres);
+        let waiting_max = config.query.admission_max;
+        let results = Results::new(redis, scripts.clone(), metrics.clone(), postgres, waiting_max);
+        self.looking = Some((results.clone(), shards::spawn(results.clone().run())));
         Ok(Rc::new(QueryService::new(results, config.query.clone(), metrics.clone())))
     }
 
@@ -352,6 +355,10 @@ impl Parts {
             finish("sends", submit.bus_task, deadline).await;
             submit.book.close();
             finish("reservation marks", submit.book_task, deadline).await;
+        }
+        if let Some((results, looking)) = self.looking {
+            results.close();
+            finish("looks at results", looking, deadline).await;
         }
         if let Some(lag) = self.lag {
             finish("lag watch", lag, deadline).await;

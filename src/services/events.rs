@@ -12,8 +12,9 @@ use crate::group_commit::{self, Limits};
 use crate::observe::metrics::Metrics;
 use crate::ports::{Delivery, EventBus, MessageSource, PortError, PublishError, Reservations};
 
-/// Sends in flight, per shard: while one travels the next one fills.
-const SENDS_IN_FLIGHT: usize = 2;
+/// Sends in flight, per shard: while one travels the next one fills. A second one halves the batches, and a send costs the
+/// broker much more than a message in it.
+const SENDS_IN_FLIGHT: usize = 1;
 /// What a pop may take beyond its long poll.
 const POP_GRACE: Duration = Duration::from_secs(3);
 /// Longest change of an invisible time.

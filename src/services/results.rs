@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use proto_clients::postgres::{Params, Pool as PgPool, Row, Statement, Type};
 use proto_clients::redis::{Pool, Reply};
-use shards::sync::Queue;
+use shards::sync::{Queue, oneshot};
 
 use super::orders::port_error as pg_port_error;
 use super::redis_call::{Redis, by_sku, codes};
@@ -22,6 +22,11 @@ const BATCH: Limits = Limits { batch_max: 512, in_flight_max: 1 };
 /// Longest projection call, and pause before its second try.
 const PROJECT: Duration = Duration::from_millis(500);
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
+
+/// Looks in one script call, below the script's own bound.
+const LOOKS: Limits = Limits { batch_max: 128, in_flight_max: 1 };
+/// Fields a request in the reply of `read_result.lua`.
+const RESULT_FIELDS: usize = 9;
 
 static ORDER_BY_REQUEST: Statement = Statement {
     sql: include_str!("../../sql/query/order_by_request.sql"),
@@ -127,16 +132,78 @@ impl Board {
     }
 }
 
+/// A look at one request, and where the answer goes.
+struct Look {
+    sku: Sku,
+    request_id: Uuid,
+    user_id: UserId,
+    deadline: Instant,
+    answer: oneshot::Sender<Result<Standing, PortError>>,
+}
+
 /// [`ResultLookup`] of one shard: Redis first, PostgreSQL through a small pool of its own.
+///
+/// Long polls look often, so looks share round trips as every other call does.
 pub struct Results {
     redis: Redis,
     postgres: PgPool,
+    looks: Rc<Queue<Look>>,
 }
 
 impl Results {
-    /// A lookup over both.
-    pub fn new(redis: Pool, scripts: Rc<Scripts>, metrics: Rc<Metrics>, postgres: PgPool) -> Rc<Self> {
-        Rc::new(Self { redis: Redis { pool: redis, scripts, metrics }, postgres })
+    /// A lookup over both; at most `waiting_max` looks wait for the next round trip.
+    pub fn new(
+        redis: Pool,
+        scripts: Rc<Scripts>,
+        metrics: Rc<Metrics>,
+        postgres: PgPool,
+        waiting_max: usize,
+    ) -> Rc<Self> {
+        let looks = Rc::new(Queue::new(waiting_max));
+        Rc::new(Self { redis: Redis { pool: redis, scripts, metrics }, postgres, looks })
+    }
+
+    /// Looks until [`close`](Self::close) and until what waits is answered.
+    pub async fn run(self: Rc<Self>) {
+        let (results, counter) = (self.clone(), self.redis.metrics.clone());
+        let look = move |batch| {
+            let results = results.clone();
+            async move { results.look(batch).await }
+        };
+        group_commit::run(self.looks.clone(), LOOKS, look, move || counter.task_panics.inc()).await;
+    }
+
+    /// Takes no more looks.
+    pub fn close(&self) {
+        self.looks.close();
+    }
+
+    async fn look(&self, mut batch: Vec<Look>) {
+        batch.retain(|look| !look.answer.is_closed());
+        for (sku, looks) in by_sku(batch, |look| look.sku) {
+            let reply = self.read(sku, &looks).await;
+            for (index, look) in looks.into_iter().enumerate() {
+                let standing = reply.as_ref().map_err(|error| *error).and_then(|reply| {
+                    read_standing(reply, index, look.user_id).ok_or_else(|| {
+                        tracing::error!(?reply, "read_result.lua answered in another shape than its header says");
+                        PortError::Internal
+                    })
+                });
+                // Whoever looked may have gone.
+                let _ = look.answer.send(standing);
+            }
+        }
+    }
+
+    async fn read(&self, sku: Sku, looks: &[Look]) -> Result<Reply, PortError> {
+        let script = &self.redis.scripts.read_result;
+        let mut command = script.command(1, 1 + looks.len());
+        command.arg(key_prefix(sku).as_bytes());
+        for look in looks {
+            command.arg(&look.request_id.text());
+        }
+        let deadline = looks.iter().map(|look| look.deadline).max().unwrap_or_else(shards::now);
+        self.redis.eval(RedisOperation::Result, script, command, deadline).await
     }
 }
 
@@ -148,15 +215,14 @@ impl ResultLookup for Results {
         user_id: UserId,
         deadline: Instant,
     ) -> Result<Standing, PortError> {
-        let script = &self.redis.scripts.read_result;
-        let mut command = script.command(1, 2);
-        command.arg(key_prefix(sku).as_bytes());
-        command.arg(&request_id.text());
-        let reply = self.redis.eval(RedisOperation::Result, script, command, deadline).await?;
-        read_standing(&reply, user_id).ok_or_else(|| {
-            tracing::error!(?reply, "read_result.lua answered in another shape than its header says");
-            PortError::Internal
-        })
+        let (answer, answered) = oneshot::channel();
+        let look = Look { sku, request_id, user_id, deadline, answer };
+        self.looks.try_push(look).map_err(|_| PortError::Overloaded)?;
+        match shards::timeout_at(deadline, answered).await {
+            Ok(Ok(standing)) => standing,
+            Ok(Err(_)) => Err(PortError::Internal),
+            Err(_) => Err(PortError::Timeout),
+        }
     }
 
     async fn stored(
@@ -185,9 +251,9 @@ fn reject_reason(code: &str) -> RejectReason {
     RejectReason::from_code(code).unwrap_or(RejectReason::InternalError)
 }
 
-/// The answer about one request, from the reply that the header of `read_result.lua` describes. `None`: another shape.
-fn read_standing(reply: &Reply, user_id: UserId) -> Option<Standing> {
-    let fields = reply.as_array()?;
+/// The answer about request `index`, from the reply that the header of `read_result.lua` describes. `None`: another shape.
+fn read_standing(reply: &Reply, index: usize, user_id: UserId) -> Option<Standing> {
+    let fields = reply.as_array()?.get(index * RESULT_FIELDS..)?;
     let text = |index: usize| std::str::from_utf8(fields.get(index)?.as_bytes()?).ok();
     // Two integers, then: owner, reservation, status, reserved order, created at, result state, order, code, time.
     let (owner, reservation_id, status) = (text(2)?, text(3)?, text(4)?);

@@ -20,6 +20,7 @@ use crate::config::{OnSendFailure, Submit as Settings};
 use crate::domain::{
     OrderCreateEvent, ReservationState, ReserveOutcome, Sku, TraceContext, UserId, Uuid, UuidV7Source,
 };
+use crate::group_commit::{self, Limits};
 use crate::observe::metrics::Metrics;
 use crate::ports::{EventBus, PortError, PublishError, Reservations, ReserveRequest};
 use crate::race::{First, race};
@@ -30,6 +31,8 @@ const RECENT_KEYS: usize = 65_536;
 const ORPHAN_PUBLISH: Duration = Duration::from_secs(3);
 /// Tries for an orphan before it is left to the pending index.
 const ORPHAN_TRIES: u32 = 5;
+/// Orphans sent at a time: four of the topic's batches.
+const ORPHANS: Limits = Limits { batch_max: 64, in_flight_max: 4 };
 
 /// A validated request for one unit.
 #[derive(Debug, Clone)]
@@ -68,7 +71,7 @@ pub struct SubmitService<R, B> {
     suspects: RefCell<HashSet<Uuid>>,
 }
 
-impl<R: Reservations, B: EventBus> SubmitService<R, B> {
+impl<R: Reservations + 'static, B: EventBus + 'static> SubmitService<R, B> {
     /// A service over the two ports. `orphans` is shared with the ports, which put there what they made for callers
     /// that had stopped waiting.
     pub fn new(
@@ -232,27 +235,38 @@ impl<R: Reservations, B: EventBus> SubmitService<R, B> {
         }
     }
 
-    /// Publishes what nobody waits for, until the queue is closed and empty. One at a time and in the open: it is rare,
-    /// and the pending index in Redis remembers whatever is given up here.
-    pub async fn run_orphans(&self) {
-        while let Some(mut orphan) = self.orphans.pop().await {
-            let reservation_id = orphan.event.reservation_id;
-            match self.send_orphan(&mut orphan).await {
-                Ok(()) => {
-                    self.suspects.borrow_mut().remove(&reservation_id);
-                }
-                Err(error) => {
-                    orphan.tries += 1;
-                    tracing::warn!(%reservation_id, %error, tries = orphan.tries, "message not sent");
-                    if orphan.tries < ORPHAN_TRIES && !self.orphans.is_closed() {
-                        shards::sleep(Duration::from_millis(100 << orphan.tries)).await;
-                        self.adopt(orphan);
-                    } else {
-                        self.suspects.borrow_mut().remove(&reservation_id);
+    /// Publishes what nobody waits for, until the queue is closed and empty. Many at a time, so that they share sends with
+    /// everybody else; the pending index in Redis remembers whatever is given up here.
+    pub async fn run_orphans(self: Rc<Self>) {
+        let (service, metrics) = (self.clone(), self.metrics.clone());
+        let send = move |batch: Vec<Orphan>| {
+            let service = service.clone();
+            async move {
+                let sending: Vec<_> =
+                    batch.into_iter().map(|orphan| shards::spawn(service.clone().bring_up(orphan))).collect();
+                for sent in sending {
+                    if sent.await.is_err() {
+                        service.metrics.task_panics.inc();
                     }
                 }
             }
+        };
+        group_commit::run(self.orphans.clone(), ORPHANS, send, move || metrics.task_panics.inc()).await;
+    }
+
+    /// Sends one orphan, or puts it back for another try.
+    async fn bring_up(self: Rc<Self>, mut orphan: Orphan) {
+        let reservation_id = orphan.event.reservation_id;
+        if let Err(error) = self.send_orphan(&mut orphan).await {
+            orphan.tries += 1;
+            tracing::warn!(%reservation_id, %error, tries = orphan.tries, "message not sent");
+            if orphan.tries < ORPHAN_TRIES && !self.orphans.is_closed() {
+                shards::sleep(Duration::from_millis(100 << orphan.tries)).await;
+                self.adopt(orphan);
+                return;
+            }
         }
+        self.suspects.borrow_mut().remove(&reservation_id);
     }
 
     async fn send_orphan(&self, orphan: &mut Orphan) -> Result<(), OrphanError> {

@@ -74,11 +74,11 @@ fn command() -> SubmitCommand {
     }
 }
 
-fn service(ports: &Ports, on_send_failure: OnSendFailure) -> SubmitService<Ports, Ports> {
+fn service(ports: &Ports, on_send_failure: OnSendFailure) -> Rc<SubmitService<Ports, Ports>> {
     let mut settings = crate::config::load(&crate::config::Sources::default()).unwrap().submit;
     settings.on_send_failure = on_send_failure;
     let ports = Rc::new(ports.clone());
-    SubmitService::new(ports.clone(), ports, settings, Rc::default(), Rc::new(Queue::new(8)))
+    Rc::new(SubmitService::new(ports.clone(), ports, settings, Rc::default(), Rc::new(Queue::new(8))))
 }
 
 async fn submit(service: &SubmitService<Ports, Ports>, command: SubmitCommand) -> SubmitAnswer {
@@ -162,7 +162,7 @@ fn a_repeated_request_heals_a_reservation_whose_message_never_left() {
         let service = service(&ports, OnSendFailure::Recovery);
         submit(&service, command()).await;
         service.orphans.close();
-        service.run_orphans().await;
+        Rc::clone(&service).run_orphans().await;
     });
     let event = ports.0.published.borrow()[0].clone();
     assert_eq!((event.message_id, event.reservation_id), (Uuid([6; 16]), Uuid([5; 16])), "the original ids");
@@ -181,7 +181,7 @@ fn a_message_that_is_only_late_is_not_sent_twice_however_often_the_buyer_asks() 
         }
         assert_eq!(service.orphans.len(), 1);
         service.orphans.close();
-        service.run_orphans().await;
+        Rc::clone(&service).run_orphans().await;
         assert!(service.suspects.borrow().is_empty());
     });
     assert_eq!(ports.0.pending.take(), [Uuid([5; 16])]);
@@ -210,7 +210,7 @@ fn a_send_that_fails_leaves_the_reservation_pending_and_is_sent_again_with_the_s
             let answer = submit(&service, command()).await;
             assert!(matches!(answer, SubmitAnswer::Accepted { state: "MQ_PENDING", .. }), "{answer:?}");
             service.orphans.close();
-            service.run_orphans().await;
+            Rc::clone(&service).run_orphans().await;
         });
         let published = ports.0.published.borrow();
         assert_eq!(published.len(), 2);
