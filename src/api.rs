@@ -97,7 +97,7 @@ where
         })?;
         let sku = Sku::new(body.activity_id, body.sku_id).ok_or(Refusal::InvalidArgument)?;
         let request_id = idempotency_key(request).ok_or(Refusal::InvalidArgument)?;
-        Ok(SubmitCommand { request_id, sku, user_id, trace: trace.to_event(tracestate) })
+        Ok(SubmitCommand { request_id, sku, user_id, trace, tracestate: tracestate.to_owned() })
     }
 
     async fn submit(

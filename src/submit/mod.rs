@@ -24,6 +24,7 @@ use crate::group_commit::{self, Limits};
 use crate::observe::metrics::Metrics;
 use crate::ports::{EventBus, PortError, PublishError, Reservations, ReserveRequest};
 use crate::race::{First, race};
+use crate::trace_context::TraceContext as Span;
 
 /// Request keys of this shard remembered to refuse the same key on another SKU.
 const RECENT_KEYS: usize = 65_536;
@@ -43,8 +44,16 @@ pub struct SubmitCommand {
     pub sku: Sku,
     /// Who wants it.
     pub user_id: UserId,
-    /// The trace it belongs to.
-    pub trace: TraceContext,
+    /// The span it belongs to. Written out only for an event: most clicks never become one.
+    pub trace: Span,
+    /// The caller's tracestate where it is valid, else empty.
+    pub tracestate: String,
+}
+
+impl SubmitCommand {
+    fn event_trace(&self) -> TraceContext {
+        self.trace.to_event(&self.tracestate)
+    }
 }
 
 /// An event whose publication nobody waits for.
@@ -144,7 +153,7 @@ impl<R: Reservations + 'static, B: EventBus + 'static> SubmitService<R, B> {
             ReserveOutcome::Created => {
                 self.metrics.reservation_created.inc();
                 self.recent.borrow_mut().insert(request.request_id, request.user_id, request.sku);
-                self.publish(event_of(&request, command.trace), deadline).await
+                self.publish(event_of(&request, command.event_trace()), deadline).await
             }
             ReserveOutcome::SameRequest { reservation_id, message_id, order_id, state, created_at_ms } => {
                 self.metrics.duplicate_request.inc();
@@ -155,7 +164,7 @@ impl<R: Reservations + 'static, B: EventBus + 'static> SubmitService<R, B> {
                     created_at_micros: created_at_ms * 1_000,
                     ..request
                 };
-                self.resend_if_stuck(&original, state, command.trace);
+                self.resend_if_stuck(&original, state, command.event_trace());
                 SubmitAnswer::Accepted { reservation_id, order_id, state: shown_state(state) }
             }
             ReserveOutcome::SameUser { reservation_id } => {

@@ -70,7 +70,8 @@ fn command() -> SubmitCommand {
         request_id: Uuid([9; 16]),
         sku: Sku::new(1001, 2001).unwrap(),
         user_id: UserId::new(3001).unwrap(),
-        trace: TraceContext { traceparent: "00-x".into(), tracestate: String::new() },
+        trace: crate::trace_context::TraceContext { trace_id: [7; 16], span_id: [8; 8], flags: 1 },
+        tracestate: "a=b".into(),
     }
 }
 
@@ -99,7 +100,7 @@ fn a_win_is_published_marked_sent_and_answered_queued() {
     let SubmitAnswer::Accepted { reservation_id, order_id, state } = answer else { panic!("{answer:?}") };
     assert_eq!((reservation_id, order_id, state), (reserved.reservation_id, reserved.order_id, "QUEUED"));
     let event = ports.0.published.borrow()[0].clone();
-    assert_eq!((event.message_id, event.trace), (reserved.message_id, command().trace));
+    assert_eq!((event.message_id, event.trace), (reserved.message_id, command().event_trace()));
     assert_eq!(ports.0.sent.take(), [reservation_id]);
 }
 

@@ -12,19 +12,33 @@ pub struct Command {
 /// Room for the usual command without growing.
 const USUAL_BYTES: usize = 256;
 
-fn put_number(out: &mut BytesMut, value: u64) {
-    let mut digits = [0u8; 20];
-    let mut at = digits.len();
-    let mut rest = value;
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
+/// The digits of a number, without an allocation.
+struct Decimal {
+    text: [u8; 21],
+    at: usize,
+}
+
+impl Decimal {
+    fn new(value: u64, negative: bool) -> Self {
+        let (mut text, mut at, mut rest) = ([0u8; 21], 21, value);
+        loop {
+            at -= 1;
+            text[at] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
         }
+        if negative {
+            at -= 1;
+            text[at] = b'-';
+        }
+        Self { text, at }
     }
-    out.put_slice(&digits[at..]);
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.text[self.at..]
+    }
 }
 
 impl Command {
@@ -32,7 +46,7 @@ impl Command {
     pub fn new(name: &str, args: usize) -> Self {
         let mut bytes = BytesMut::with_capacity(USUAL_BYTES + 48 * args);
         bytes.put_u8(b'*');
-        put_number(&mut bytes, args as u64 + 1);
+        bytes.put_slice(Decimal::new(args as u64 + 1, false).as_bytes());
         bytes.put_slice(b"\r\n");
         let mut command = Self { bytes, missing: args + 1 };
         command.arg(name.as_bytes());
@@ -44,7 +58,7 @@ impl Command {
         debug_assert!(self.missing > 0, "more arguments than were announced");
         self.missing = self.missing.saturating_sub(1);
         self.bytes.put_u8(b'$');
-        put_number(&mut self.bytes, value.len() as u64);
+        self.bytes.put_slice(Decimal::new(value.len() as u64, false).as_bytes());
         self.bytes.put_slice(b"\r\n");
         self.bytes.put_slice(value);
         self.bytes.put_slice(b"\r\n");
@@ -53,19 +67,12 @@ impl Command {
 
     /// Adds a number in decimal.
     pub fn arg_u64(&mut self, value: u64) -> &mut Self {
-        let mut text = BytesMut::with_capacity(20);
-        put_number(&mut text, value);
-        self.arg(&text)
+        self.arg(Decimal::new(value, false).as_bytes())
     }
 
     /// Adds a number in decimal.
     pub fn arg_i64(&mut self, value: i64) -> &mut Self {
-        let mut text = BytesMut::with_capacity(20);
-        if value < 0 {
-            text.put_u8(b'-');
-        }
-        put_number(&mut text, value.unsigned_abs());
-        self.arg(&text)
+        self.arg(Decimal::new(value.unsigned_abs(), value < 0).as_bytes())
     }
 
     /// The bytes to send. A command that lacks announced arguments would shift everything behind it on the connection,
