@@ -7,6 +7,7 @@ use std::path::Path;
 use bytes::BytesMut;
 
 use crate::backend;
+use crate::faults::{self, Call};
 
 /// An open file. Under epoll each operation blocks the shard for its system call.
 pub struct File {
@@ -17,21 +18,22 @@ pub struct File {
 impl File {
     /// Creates a new file for reading and writing; fails when it exists.
     pub async fn create_new(path: impl AsRef<Path>) -> io::Result<Self> {
-        Self::open_with(path.as_ref(), std::fs::OpenOptions::new().read(true).write(true).create_new(true))
+        Self::open_with(path.as_ref(), std::fs::OpenOptions::new().read(true).write(true).create_new(true)).await
     }
 
     /// Opens a file for reading and appending, creating it if need be. Appends start at its present end.
     pub async fn open_append(path: impl AsRef<Path>) -> io::Result<Self> {
         let mut options = std::fs::OpenOptions::new();
-        Self::open_with(path.as_ref(), options.read(true).write(true).create(true).truncate(false))
+        Self::open_with(path.as_ref(), options.read(true).write(true).create(true).truncate(false)).await
     }
 
     /// Opens an existing file for reading.
     pub async fn open(path: impl AsRef<Path>) -> io::Result<Self> {
-        Self::open_with(path.as_ref(), std::fs::OpenOptions::new().read(true))
+        Self::open_with(path.as_ref(), std::fs::OpenOptions::new().read(true)).await
     }
 
-    fn open_with(path: &Path, options: &std::fs::OpenOptions) -> io::Result<Self> {
+    async fn open_with(path: &Path, options: &std::fs::OpenOptions) -> io::Result<Self> {
+        faults::before(Call::FileOpen).await?;
         let inner = backend::open(path, options)?;
         let file = Self { inner, end: Cell::new(0) };
         file.end.set(file.metadata_len()?);
@@ -61,7 +63,12 @@ impl File {
     pub async fn write_all_at(&self, mut buf: BytesMut, at: u64) -> (io::Result<()>, BytesMut) {
         let mut written = 0;
         while written < buf.len() {
-            let (result, back) = self.inner.write_at(buf, written, at + written as u64).await;
+            let most = match faults::before(Call::FileWrite).await {
+                Ok(most) => most,
+                Err(e) => return (Err(e), buf),
+            };
+            let to = buf.len().min(written.saturating_add(most));
+            let (result, back) = self.inner.write_at(buf, written, to, at + written as u64).await;
             buf = back;
             match result {
                 Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), buf),
@@ -81,7 +88,11 @@ impl File {
         buf.reserve(len);
         let mut read = 0;
         while read < len {
-            let (result, back) = self.inner.read_at(buf, at + read as u64, len - read).await;
+            let most = match faults::before(Call::FileRead).await {
+                Ok(most) => most,
+                Err(e) => return (Err(e), buf),
+            };
+            let (result, back) = self.inner.read_at(buf, at + read as u64, most.min(len - read)).await;
             buf = back;
             match result {
                 Ok(0) => return (Err(io::ErrorKind::UnexpectedEof.into()), buf),
@@ -95,11 +106,13 @@ impl File {
 
     /// Forces written data, and the length if it grew, to the device.
     pub async fn fdatasync(&self) -> io::Result<()> {
+        faults::before(Call::FileSync).await?;
         self.inner.sync_data().await
     }
 
     /// Reserves `len` bytes from `offset` on the device and extends the file over them (zeros).
     pub async fn fallocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        faults::before(Call::FileAllocate).await?;
         crate::sys::fallocate(&self.inner, offset, len)
     }
 
@@ -110,6 +123,7 @@ impl File {
 
     /// Cuts or extends the file to `len` bytes.
     pub async fn truncate(&self, len: u64) -> io::Result<()> {
+        faults::before(Call::FileTruncate).await?;
         let fd = crate::sys::borrow(&self.inner).try_clone_to_owned()?;
         std::fs::File::from(fd).set_len(len)
     }
@@ -118,4 +132,22 @@ impl File {
         let fd = crate::sys::borrow(&self.inner).try_clone_to_owned()?;
         Ok(std::fs::File::from(fd).metadata()?.len())
     }
+}
+
+/// Forces the names in a directory to the device: files created in it, renamed or removed. Blocks the shard.
+pub async fn sync_dir(path: impl AsRef<Path>) -> io::Result<()> {
+    faults::before(Call::Directory).await?;
+    std::fs::File::open(path)?.sync_all()
+}
+
+/// Renames a file, replacing one of the new name. Durable after [`sync_dir`]. Blocks the shard.
+pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
+    faults::before(Call::Directory).await?;
+    std::fs::rename(from, to)
+}
+
+/// Removes a file. Durable after [`sync_dir`]. Blocks the shard.
+pub async fn remove(path: impl AsRef<Path>) -> io::Result<()> {
+    faults::before(Call::Directory).await?;
+    std::fs::remove_file(path)
 }

@@ -9,7 +9,9 @@
 
 mod admission;
 mod backend;
+mod bell;
 mod buffers;
+pub mod faults;
 pub mod fs;
 pub mod mailbox;
 pub mod net;
@@ -27,6 +29,8 @@ pub use admission::{Admission, Permit};
 pub use buffers::BufferPool;
 pub use pinning::Pinning;
 pub use random::random_u64;
-pub use runtime::{DriverChoice, DriverKind, DriverReport, ShardConfig, ShardContext, Shards, run, run_with};
+pub use runtime::{
+    DriverChoice, DriverKind, DriverReport, RingFlags, ShardConfig, ShardContext, Shards, run, run_with,
+};
 pub use task::{JoinHandle, Panicked, spawn, yield_now};
 pub use time::{Elapsed, now, sleep, sleep_until, timeout, timeout_at, unix_micros};

@@ -4,9 +4,12 @@ use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use crossbeam::queue::ArrayQueue;
+
+use crate::bell::Bell;
+use crate::shard;
 
 /// The mailbox holds as many values as it may, or its receiver is gone; the value comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -20,16 +23,16 @@ struct Shared<T> {
     receiver_gone: AtomicBool,
     /// True while the receiver waits; saves senders the lock when it does not.
     waiting: AtomicBool,
-    waker: Mutex<Option<Waker>>,
+    /// Of the shard that receives.
+    bell: Mutex<Option<Arc<Bell>>>,
 }
 
 impl<T> Shared<T> {
     fn wake(&self) {
-        if self.waiting.swap(false, Ordering::SeqCst) {
-            let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
-            if let Some(waker) = waker {
-                waker.wake();
-            }
+        if self.waiting.swap(false, Ordering::SeqCst)
+            && let Some(bell) = &*self.bell.lock().unwrap_or_else(PoisonError::into_inner)
+        {
+            bell.ring();
         }
     }
 }
@@ -42,8 +45,25 @@ pub struct Sender<T: Send>(Arc<Shared<T>>);
 #[derive(Debug)]
 pub struct Receiver<T: Send> {
     shared: Arc<Shared<T>>,
+    seat: Option<Seat>,
     /// May move to another thread before it is used, but is not shared between threads.
     _not_sync: PhantomData<std::cell::Cell<()>>,
+}
+
+/// The receiver's place among those whom its shard's bell wakes.
+#[derive(Debug, Clone, Copy)]
+struct Seat {
+    shard: u64,
+    at: usize,
+}
+
+impl Seat {
+    /// Gives the place up. On another thread than its shard's it is left behind, with no task in it any more.
+    fn leave(self) {
+        if let Some(shard) = shard::try_current().filter(|shard| shard.id == self.shard) {
+            shard.listeners.leave(self.at);
+        }
+    }
 }
 
 /// A mailbox for at most `capacity` values (at least one).
@@ -53,9 +73,9 @@ pub fn bounded<T: Send>(capacity: usize) -> (Sender<T>, Receiver<T>) {
         senders: AtomicUsize::new(1),
         receiver_gone: AtomicBool::new(false),
         waiting: AtomicBool::new(false),
-        waker: Mutex::new(None),
+        bell: Mutex::new(None),
     });
-    (Sender(Arc::clone(&shared)), Receiver { shared, _not_sync: PhantomData })
+    (Sender(Arc::clone(&shared)), Receiver { shared, seat: None, _not_sync: PhantomData })
 }
 
 impl<T: Send> Sender<T> {
@@ -98,11 +118,14 @@ impl<T: Send> Receiver<T> {
     }
 
     /// [`Receiver::recv`] for hand-written futures.
+    ///
+    /// # Panics
+    /// Outside a shard, when there is nothing to give at once.
     pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<T>> {
         if let Some(value) = self.shared.values.pop() {
             return Poll::Ready(Some(value));
         }
-        *self.shared.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
+        self.listen(cx);
         self.shared.waiting.store(true, Ordering::SeqCst);
         std::sync::atomic::fence(Ordering::SeqCst);
         // A value pushed between the first look and the flag would otherwise be slept over.
@@ -114,6 +137,20 @@ impl<T: Send> Receiver<T> {
             return Poll::Ready(self.shared.values.pop());
         }
         Poll::Pending
+    }
+
+    fn listen(&mut self, cx: &mut Context<'_>) {
+        let shard = shard::current();
+        let seat = match self.seat {
+            Some(seat) if seat.shard == shard.id => seat,
+            _ => {
+                let bell = Some(Arc::clone(&shard.bell));
+                *self.shared.bell.lock().unwrap_or_else(PoisonError::into_inner) = bell;
+                Seat { shard: shard.id, at: shard.listeners.sit_down() }
+            }
+        };
+        self.seat = Some(seat);
+        shard.listeners.wait(seat.at, cx.waker());
     }
 
     /// The next value if one is there.
@@ -135,9 +172,10 @@ impl<T: Send> Receiver<T> {
 impl<T: Send> Drop for Receiver<T> {
     fn drop(&mut self) {
         self.shared.receiver_gone.store(true, Ordering::Release);
-        // The waker belongs to this shard's task: drop it here, not on whichever thread drops the last sender.
         self.shared.waiting.store(false, Ordering::SeqCst);
-        drop(self.shared.waker.lock().unwrap_or_else(PoisonError::into_inner).take());
+        if let Some(seat) = self.seat.take() {
+            seat.leave();
+        }
         while self.shared.values.pop().is_some() {}
     }
 }

@@ -11,6 +11,7 @@ use std::rc::{Rc, Weak};
 use bytes::BytesMut;
 
 use crate::backend;
+use crate::faults::{self, Call};
 
 /// How a listener is bound.
 #[derive(Debug, Clone)]
@@ -49,6 +50,7 @@ impl TcpListener {
     /// The next connection, with `TCP_NODELAY` set. Dropping the future loses nothing.
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let (inner, addr) = self.inner.accept().await?;
+        faults::before(Call::Accept).await?;
         Ok((TcpStream { inner }, addr))
     }
 
@@ -97,6 +99,7 @@ pub struct TcpStream {
 impl TcpStream {
     /// Connects, with `TCP_NODELAY` set. Bound it with [`crate::timeout_at`]; dropping the future closes the socket.
     pub async fn connect(addr: SocketAddr) -> io::Result<Self> {
+        faults::before(Call::Connect).await?;
         Ok(Self { inner: backend::Stream::connect(addr).await? })
     }
 
@@ -133,7 +136,10 @@ impl ReadHalf {
         if buf.len() == buf.capacity() {
             return (Err(io::ErrorKind::InvalidInput.into()), buf);
         }
-        self.inner.read(buf).await
+        match faults::before(Call::Read).await {
+            Ok(max) => self.inner.read(buf, max).await,
+            Err(e) => (Err(e), buf),
+        }
     }
 }
 
@@ -148,7 +154,12 @@ impl WriteHalf {
     pub async fn write_all(&mut self, mut buf: BytesMut) -> (io::Result<()>, BytesMut) {
         let mut written = 0;
         while written < buf.len() {
-            let (result, back) = self.inner.write(buf, written).await;
+            let most = match faults::before(Call::Write).await {
+                Ok(most) => most,
+                Err(e) => return (Err(e), buf),
+            };
+            let to = buf.len().min(written.saturating_add(most));
+            let (result, back) = self.inner.write(buf, written, to).await;
             buf = back;
             match result {
                 Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), buf),

@@ -1,6 +1,6 @@
 //! Starting shards, one on this thread or one a core.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io;
 use std::panic::resume_unwind;
 use std::rc::Rc;
@@ -8,6 +8,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use crate::backend::{self, Executor};
+use crate::bell::{self, Bell};
 use crate::pinning::{self, Pinning};
 use crate::random;
 use crate::shard::{Entered, ShardState};
@@ -39,7 +40,9 @@ pub enum DriverKind {
 pub struct DriverReport {
     /// The interface chosen.
     pub kind: DriverKind,
-    /// Why, in a few words for a person.
+    /// How the ring is set up; `None` without a ring.
+    pub flags: Option<RingFlags>,
+    /// Which it is and why, in a few words for a person.
     pub reason: String,
 }
 
@@ -54,13 +57,22 @@ pub struct ShardConfig {
     pub driver: DriverChoice,
     /// Submission entries a ring (a power of two, at least 256).
     pub ring_entries: u32,
+    /// The most a ring is asked for; older kernels get less.
+    pub ring_flags: RingFlags,
     /// Fixes [`crate::random_u64`]; from the operating system when `None`.
     pub seed: Option<u64>,
 }
 
 impl Default for ShardConfig {
     fn default() -> Self {
-        Self { count: 1, pin: Pinning::default(), driver: DriverChoice::Auto, ring_entries: 1024, seed: None }
+        Self {
+            count: 1,
+            pin: Pinning::default(),
+            driver: DriverChoice::Auto,
+            ring_entries: 1024,
+            ring_flags: RingFlags::default(),
+            seed: None,
+        }
     }
 }
 
@@ -77,17 +89,76 @@ pub struct ShardContext {
     pub driver: DriverReport,
 }
 
+/// How a ring is set up: what the kernel may leave out because of how a shard uses it. In order of what it saves;
+/// each contains the ones before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum RingFlags {
+    /// None: any thread may submit, completions interrupt the shard.
+    Plain,
+    /// `IORING_SETUP_COOP_TASKRUN` (Linux 5.19): completions wait for the shard's next system call.
+    CoopTaskrun,
+    /// And `IORING_SETUP_SINGLE_ISSUER` (Linux 6.0): only the shard's thread submits.
+    SingleIssuer,
+    /// And `IORING_SETUP_DEFER_TASKRUN` (Linux 6.1): completions are worked on only when the shard asks for them.
+    #[default]
+    DeferTaskrun,
+}
+
+impl RingFlags {
+    /// Most first: the order in which they are tried.
+    const TRIED: [Self; 4] = [Self::DeferTaskrun, Self::SingleIssuer, Self::CoopTaskrun, Self::Plain];
+
+    fn builder(self) -> io_uring::Builder {
+        let mut builder = io_uring::IoUring::builder();
+        if self >= Self::CoopTaskrun {
+            builder.setup_coop_taskrun();
+        }
+        if self >= Self::SingleIssuer {
+            builder.setup_single_issuer();
+        }
+        if self >= Self::DeferTaskrun {
+            builder.setup_defer_taskrun();
+        }
+        builder
+    }
+
+    /// The flags as one would write them for a person.
+    pub fn names(self) -> &'static str {
+        match self {
+            Self::Plain => "no flags",
+            Self::CoopTaskrun => "coop_taskrun",
+            Self::SingleIssuer => "coop_taskrun, single_issuer",
+            Self::DeferTaskrun => "coop_taskrun, single_issuer, defer_taskrun",
+        }
+    }
+}
+
+/// A ring with as many of the flags up to `most` as the kernel knows. It answers an unknown flag with `EINVAL`; any
+/// other refusal holds for every set of flags and is final.
+fn uring(entries: u32, most: RingFlags) -> io::Result<(Executor, RingFlags)> {
+    let mut refused = io::Error::from(io::ErrorKind::Unsupported);
+    for flags in RingFlags::TRIED.into_iter().filter(|flags| *flags <= most) {
+        match Executor::uring(&flags.builder(), entries) {
+            Ok(executor) => return Ok((executor, flags)),
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput => refused = e,
+            Err(e) => return Err(e),
+        }
+    }
+    Err(refused)
+}
+
 fn build(config: &ShardConfig) -> io::Result<(Executor, DriverReport)> {
-    let ring = io_uring::IoUring::builder();
-    let uring = |reason: &str| {
-        let executor = Executor::uring(&ring, config.ring_entries)?;
-        Ok((executor, DriverReport { kind: DriverKind::Uring, reason: reason.to_owned() }))
+    let uring = || {
+        let (executor, flags) = uring(config.ring_entries, config.ring_flags)?;
+        let missing = if flags == config.ring_flags { "" } else { "; the kernel knows no more of the flags" };
+        let reason = format!("io_uring with {}{missing}", flags.names());
+        Ok((executor, DriverReport { kind: DriverKind::Uring, flags: Some(flags), reason }))
     };
-    let epoll = |reason: String| Ok((Executor::epoll()?, DriverReport { kind: DriverKind::Epoll, reason }));
+    let epoll = |reason| Ok((Executor::epoll()?, DriverReport { kind: DriverKind::Epoll, flags: None, reason }));
     match config.driver {
-        DriverChoice::Uring => uring("asked for"),
-        DriverChoice::Epoll => epoll("asked for".to_owned()),
-        DriverChoice::Auto => uring("the kernel allows it").or_else(|e: io::Error| epoll(format!("io_uring: {e}"))),
+        DriverChoice::Uring => uring(),
+        DriverChoice::Epoll => epoll("epoll, as asked for".to_owned()),
+        DriverChoice::Auto => uring().or_else(|e: io::Error| epoll(format!("epoll, because io_uring is refused: {e}"))),
     }
 }
 
@@ -106,24 +177,42 @@ pub fn run<F: Future>(future: F) -> F::Output {
 /// [`run`] with a configuration, of which `count` and `pin` are ignored.
 pub fn run_with<F: Future>(config: &ShardConfig, future: F) -> io::Result<F::Output> {
     random::seed(config.seed, 0);
+    let line = Line::new()?;
     let (executor, _) = build(config)?;
-    match drive(executor, future) {
+    match drive(executor, line, future) {
         Ok(output) => Ok(output),
         Err(panicked) => resume_unwind(Box::new(panicked.message().to_owned())),
     }
 }
 
-fn drive<F: Future>(mut executor: Executor, future: F) -> Result<F::Output, Panicked> {
-    let state = Rc::new(ShardState::default());
+fn drive<F: Future>(mut executor: Executor, line: Line, future: F) -> Result<F::Output, Panicked> {
+    let state = Rc::new(ShardState::new(line.bell));
     let _entered = Entered::new(Rc::clone(&state));
     executor.block_on(async {
+        let mut ring = backend::RingTurn::new().map_err(|e| Panicked::no_line(&e))?;
         let usher_state = Rc::clone(&state);
-        let usher = backend::spawn(poll_fn(move |cx| usher_state.tasks.poll_usher(cx)));
+        let usher = backend::spawn(async move { usher_state.tasks.usher(&mut ring).await });
+        let answer = backend::spawn(bell::answer(line.far_end, Rc::clone(&state)));
         let output = Guarded::new(future, Rc::clone(&state)).await;
         state.tasks.stop().await;
+        state.bell.ring();
         usher.await;
+        answer.await;
         output
     })
+}
+
+/// A shard's bell, before the shard listens to it.
+struct Line {
+    bell: Arc<Bell>,
+    far_end: std::os::unix::net::UnixStream,
+}
+
+impl Line {
+    fn new() -> io::Result<Self> {
+        let (bell, far_end) = Bell::new()?;
+        Ok(Self { bell, far_end })
+    }
 }
 
 /// Running shards.
@@ -155,11 +244,11 @@ impl<T: Send + 'static> Shards<T> {
             let body = move || {
                 let core = core.filter(|core| core_affinity::set_for_current(*core)).map(|core| core.id);
                 random::seed(config.seed, index);
-                let built = build(&config);
-                let (executor, driver) = match built {
-                    Ok((executor, driver)) => {
+                let built = Line::new().and_then(|line| Ok((line, build(&config)?)));
+                let (line, executor, driver) = match built {
+                    Ok((line, (executor, driver))) => {
                         let _ = report_tx.send(Ok((index, driver.clone())));
-                        (executor, driver)
+                        (line, executor, driver)
                     }
                     Err(e) => {
                         let _ = report_tx.send(Err(e));
@@ -170,7 +259,7 @@ impl<T: Send + 'static> Shards<T> {
                     return Err(Panicked::never_started());
                 }
                 let context = ShardContext { index, count, core, driver };
-                drive(executor, async move { main(context).await })
+                drive(executor, line, async move { main(context).await })
             };
             threads.push(thread::Builder::new().name(format!("shard-{index}")).spawn(body)?);
             gos.push(go_tx);

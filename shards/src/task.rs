@@ -34,6 +34,10 @@ impl Panicked {
         Self { message: "the shard never started".to_owned() }
     }
 
+    pub(crate) fn no_line(e: &std::io::Error) -> Self {
+        Self { message: format!("no socket pair could be made: {e}") }
+    }
+
     fn stopped() -> Self {
         Self { message: "the shard stopped".to_owned() }
     }
@@ -87,6 +91,10 @@ pub async fn yield_now() {
     .await;
 }
 
+/// Turns of yielding tasks before the ring gets one. A turn through the ring costs a system call, which this many
+/// turns share; the sockets of a shard whose tasks yield without end wait no longer than these turns take.
+const TURNS_WITHOUT_IO: u32 = 16;
+
 /// What a shard knows of its tasks: enough to end them all, and to let them take turns.
 #[derive(Debug, Default)]
 pub(crate) struct TaskSet {
@@ -110,12 +118,32 @@ impl TaskSet {
     }
 
     /// Wakes yielding tasks from outside their own poll: a task that wakes itself goes to the front of the
-    /// backend's queue and would run again at once.
-    pub(crate) fn poll_usher(&self, cx: &mut Context<'_>) -> Poll<()> {
+    /// backend's queue and would run again at once. Ends when the shard has stopped.
+    ///
+    /// Every [`TURNS_WITHOUT_IO`]th turn goes through the ring first. The backend takes completions and timers only
+    /// when no task is ready, and tasks that yield in turn would see to it that this never happens.
+    pub(crate) async fn usher(&self, ring: &mut backend::RingTurn) {
+        let mut turns = 0;
+        while !self.has_stopped() {
+            poll_fn(|cx| self.poll_yielding(cx)).await;
+            turns += 1;
+            if turns == TURNS_WITHOUT_IO {
+                turns = 0;
+                ring.take().await;
+            }
+            let yielding = std::mem::take(&mut *self.yielding.borrow_mut());
+            yielding.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    fn poll_yielding(&self, cx: &mut Context<'_>) -> Poll<()> {
         *self.usher.borrow_mut() = Some(cx.waker().clone());
-        let yielding = std::mem::take(&mut *self.yielding.borrow_mut());
-        yielding.into_iter().for_each(Waker::wake);
-        if self.stopping.get() && self.live.get() == 0 { Poll::Ready(()) } else { Poll::Pending }
+        if self.has_stopped() || !self.yielding.borrow().is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Whether the shard was stopped and none of its tasks is left.
+    pub(crate) fn has_stopped(&self) -> bool {
+        self.stopping.get() && self.live.get() == 0
     }
 
     fn register(&self, waker: &Waker) -> usize {

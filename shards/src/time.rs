@@ -15,7 +15,7 @@ pub fn now() -> Instant {
 /// Wall-clock time in microseconds since 1970-01-01 UTC; zero if the clock is set before that.
 pub fn unix_micros() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX).saturating_add_signed(crate::faults::clock_skew())
 }
 
 /// The deadline passed first.

@@ -159,7 +159,7 @@ async fn run(config: Config, role: Role, mut signals: Signals) -> Result<(), Ser
         pin: if config.shards.pin { Pinning::Cores } else { Pinning::None },
         driver: driver(&config),
         ring_entries: config.shards.ring_entries,
-        seed: None,
+        ..ShardConfig::default()
     };
     let shards = {
         let config = config.clone();
@@ -171,7 +171,7 @@ async fn run(config: Config, role: Role, mut signals: Signals) -> Result<(), Ser
         .map_err(failed("cannot start the shards"))?
     };
     for (index, report) in shards.reports().iter().enumerate() {
-        tracing::info!(shard = index, driver = ?report.kind, reason = report.reason, "shard driver");
+        tracing::info!(shard = index, driver = report.reason, "shard driver");
     }
     let joined = join_elsewhere(shards, notice_tx);
 

@@ -1,10 +1,11 @@
 //! The backend on monoio: io_uring, or epoll where the kernel refuses it.
 
 use std::future::Future;
-use std::io;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
+use std::task::Poll;
 use std::time::Instant;
 
 use bytes::BytesMut;
@@ -137,10 +138,11 @@ impl Stream {
 pub(crate) struct ReadHalf(monoio::net::tcp::TcpOwnedReadHalf);
 
 impl ReadHalf {
-    /// Reads into the spare capacity behind what `buf` holds; the caller has seen to it that there is some.
-    pub(crate) async fn read(&mut self, buf: BytesMut) -> (io::Result<usize>, BytesMut) {
+    /// Reads at most `max` bytes into the spare capacity behind what `buf` holds; the caller has seen to it that there is some.
+    pub(crate) async fn read(&mut self, buf: BytesMut, max: usize) -> (io::Result<usize>, BytesMut) {
         let (len, capacity) = (buf.len(), buf.capacity());
-        let (result, slice) = self.0.read(buf.slice_mut(len..capacity)).await;
+        let end = capacity.min(len.saturating_add(max));
+        let (result, slice) = self.0.read(buf.slice_mut(len..end)).await;
         (result, slice.into_inner())
     }
 }
@@ -148,14 +150,59 @@ impl ReadHalf {
 pub(crate) struct WriteHalf(monoio::net::tcp::TcpOwnedWriteHalf);
 
 impl WriteHalf {
-    /// Writes `buf[from..]` or a part of it; returns how much.
-    pub(crate) async fn write(&mut self, buf: BytesMut, from: usize) -> (io::Result<usize>, BytesMut) {
-        let (result, slice) = self.0.write(buf.slice(from..)).await;
+    /// Writes `buf[from..to]` or a part of it; returns how much.
+    pub(crate) async fn write(&mut self, buf: BytesMut, from: usize, to: usize) -> (io::Result<usize>, BytesMut) {
+        let (result, slice) = self.0.write(buf.slice(from..to)).await;
         (result, slice.into_inner())
     }
 
     pub(crate) async fn shutdown(&mut self) -> io::Result<()> {
         self.0.shutdown().await
+    }
+}
+
+/// The shard's end of its bell's line.
+pub(crate) struct Line(monoio::net::UnixStream);
+
+impl Line {
+    pub(crate) fn new(line: std::os::unix::net::UnixStream) -> io::Result<Self> {
+        line.set_nonblocking(wants_nonblocking())?;
+        Ok(Self(monoio::net::UnixStream::from_std(line)?))
+    }
+
+    pub(crate) async fn read(&mut self, buf: BytesMut) -> (io::Result<usize>, BytesMut) {
+        self.0.read(buf).await
+    }
+}
+
+/// An operation that completes at once, but only through the loop's wait for events: whoever waits for it makes the
+/// loop submit what is queued, take the completions that are there, and look at its timers.
+pub(crate) struct RingTurn {
+    near: monoio::net::UnixStream,
+    far: std::os::unix::net::UnixStream,
+}
+
+impl RingTurn {
+    pub(crate) fn new() -> io::Result<Self> {
+        let (near, far) = std::os::unix::net::UnixStream::pair()?;
+        near.set_nonblocking(wants_nonblocking())?;
+        far.set_nonblocking(true)?;
+        Ok(Self { near: monoio::net::UnixStream::from_std(near)?, far })
+    }
+
+    /// An error would be one of the loop itself, which every other operation reports.
+    pub(crate) async fn take(&mut self) {
+        if !monoio::utils::is_legacy() {
+            // The stream is always writable, yet only a completion says so.
+            let _ = self.near.writable(false).await;
+            return;
+        }
+        // Under epoll what is ready is so at once. The byte comes after the read has begun to wait for it.
+        let mut read = std::pin::pin!(self.near.read(BytesMut::with_capacity(8)));
+        let first = std::future::poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx).is_pending())).await;
+        if first && (&self.far).write(&[1]).is_ok() {
+            let _ = read.await;
+        }
     }
 }
 
@@ -166,14 +213,21 @@ impl File {
         monoio::fs::File::from_std(file).map(Self)
     }
 
-    pub(crate) async fn write_at(&self, buf: BytesMut, from: usize, at: u64) -> (io::Result<usize>, BytesMut) {
-        let (result, slice) = self.0.write_at(buf.slice(from..), at).await;
+    /// Writes `buf[from..to]` or a part of it at `at`; returns how much.
+    pub(crate) async fn write_at(
+        &self,
+        buf: BytesMut,
+        from: usize,
+        to: usize,
+        at: u64,
+    ) -> (io::Result<usize>, BytesMut) {
+        let (result, slice) = self.0.write_at(buf.slice(from..to), at).await;
         (result, slice.into_inner())
     }
 
     pub(crate) async fn read_at(&self, buf: BytesMut, at: u64, max: usize) -> (io::Result<usize>, BytesMut) {
         let len = buf.len();
-        let end = buf.capacity().min(len + max);
+        let end = buf.capacity().min(len.saturating_add(max));
         let (result, slice) = self.0.read_at(buf.slice_mut(len..end), at).await;
         (result, slice.into_inner())
     }
