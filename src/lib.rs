@@ -6,6 +6,7 @@ pub mod bench;
 pub mod cli;
 pub mod config;
 pub mod domain;
+pub mod embedded;
 pub mod fulfil;
 pub mod group_commit;
 pub mod http;

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Tests of lua/*.lua on a private redis-server. Usage: test_scripts.py [seed] [rounds]"""
 
+import pathlib
 import random
 import sys
 import time
@@ -8,6 +9,8 @@ import unittest
 import uuid
 
 from private_redis import PrivateRedis, ReplyError
+
+TABLE = pathlib.Path(__file__).resolve().parents[1] / "cases" / "book" / "reserve.tsv"
 
 SERVER = None
 SEED = random.randrange(1 << 32)
@@ -190,6 +193,28 @@ class Reserve(Case):
         finally:
             self.client.call("CONFIG", "SET", "maxmemory", "0")
         self.assertEqual((sku.stock(), sku.buyers(), sku.pending()), (10, {}, set()))
+
+
+class Table(Case):
+    """tests/cases/book/reserve.tsv, which the embedded book is run against too."""
+
+    WINDOWS = {"early": (30_000, 60_000), "over": (-60_000, -30_000)}
+
+    def test_every_row(self):
+        rows = [line.rstrip("\n").split("\t") for line in TABLE.open() if not line.startswith("#")][1:]
+        self.assertGreater(len(rows), 20)
+        for name, gate, units, calls, codes in rows:
+            start, end = self.WINDOWS.get(gate, (-60_000, 60_000))
+            sku = Sku(self.client, total=int(units), start=start, end=end, state="closed" if gate == "closed" else "open",
+                      warm=gate != "absent")
+            keys = {}
+            for call, expected in zip(calls.split("|"), codes.split("|")):
+                if call.strip() == "!close":
+                    sku.run("set_state", "closed")
+                    continue
+                pairs = [one.split(":") for one in call.split()]
+                answers, _ = sku.reserve(*(request(int(user), keys.setdefault(key, new_id())) for user, key in pairs))
+                self.assertEqual("".join(str(code) for code, _ in answers), expected, f"{name}: {call}")
 
 
 class Model:
