@@ -12,6 +12,7 @@
 pub mod book;
 pub mod journal;
 pub mod record;
+pub mod store;
 
 /// Enters every entry of a frame's payload.
 ///
