@@ -9,6 +9,8 @@ use super::when::{When, WhenError, Window};
 use super::{Global, SkuArgs, output};
 use crate::config::Config;
 use crate::domain::Sku;
+use crate::embedded::operator::{Operator, OperatorError};
+use crate::embedded::record::Opening;
 use crate::sale::{Done, Sale, SaleError, Sales};
 use crate::serve::pools::{postgres_pool, redis_pool};
 
@@ -78,6 +80,16 @@ impl CreateArgs {
     }
 }
 
+impl ActivityCommand {
+    const fn sku(&self) -> SkuArgs {
+        match self {
+            Self::Create(args) => args.sku,
+            Self::Warm(args) => args.sku,
+            Self::Status(sku) | Self::Close(sku) => *sku,
+        }
+    }
+}
+
 /// `seckill activity warm`
 #[derive(Debug, Args)]
 pub struct WarmArgs {
@@ -96,11 +108,7 @@ pub fn run(args: &ActivityArgs, global: &Global) -> ExitCode {
         Err(error) => return output::bad_settings(global, &error),
     };
     if !settings.names_services() {
-        return output::bad_usage(
-            global,
-            "no services are named: set redis.addr, rocketmq.name_servers and postgres.url (--config, or SECKILL_REDIS, \
-             SECKILL_NAMESRV and SECKILL_PG_URL)",
-        );
+        return embedded(&settings, &args.command, global);
     }
     shards::run(async {
         let redis = redis_pool(&settings);
@@ -116,13 +124,52 @@ pub fn run(args: &ActivityArgs, global: &Global) -> ExitCode {
     })
 }
 
-async fn command(sales: &Sales, settings: &Config, command: &ActivityCommand, global: &Global) -> ExitCode {
-    let sku = match command {
-        ActivityCommand::Create(args) => args.sku,
-        ActivityCommand::Warm(args) => args.sku,
-        ActivityCommand::Status(sku) | ActivityCommand::Close(sku) => *sku,
+/// The same on a running embedded process. Its sales are open as soon as they are made.
+fn embedded(settings: &Config, command: &ActivityCommand, global: &Global) -> ExitCode {
+    let operator = match Operator::find(&settings.embedded.data) {
+        Ok(operator) => operator,
+        Err(error) => return output::failed(global, error),
     };
-    let Some(sku) = sku.sku() else { return output::bad_usage(global, "activity_id and sku_id must be positive") };
+    let Some(sku) = command.sku().sku() else {
+        return output::bad_usage(global, "activity_id and sku_id must be positive");
+    };
+    let done = |what: &str, result: Result<bool, OperatorError>| match result {
+        Ok(new) => changed(global, if new { Done::Changed } else { Done::Already }, what),
+        Err(error) => output::failed(global, error),
+    };
+    match command {
+        ActivityCommand::Create(args) => {
+            let window = match args.window(shards::unix_micros() / 1_000) {
+                Ok(window) => window,
+                Err(error) => return output::bad_usage(global, error),
+            };
+            let expire_at_ms = window.end_ms.saturating_add(settings.sale.key_ttl_s.saturating_mul(1_000));
+            let opening =
+                Opening { sku, start_ms: window.start_ms, end_ms: window.end_ms, expire_at_ms, total: args.total };
+            done("created", operator.open(&opening))
+        }
+        ActivityCommand::Warm(_) => done("warm", operator.view(sku).map(|_| false)),
+        ActivityCommand::Close(_) => done("closed", operator.close(sku)),
+        ActivityCommand::Status(_) => match operator.view(sku) {
+            Ok(view) => {
+                let text = || {
+                    let state = if view.closed { "closed" } else { "open" };
+                    format!(
+                        "sale {sku}\n  embedded  {state}, {} units, {} left, {} buyers",
+                        view.total, view.stock, view.buyers
+                    )
+                };
+                output::answer(global, text, || json!({ "ok": true, "embedded": view }))
+            }
+            Err(error) => output::failed(global, error),
+        },
+    }
+}
+
+async fn command(sales: &Sales, settings: &Config, command: &ActivityCommand, global: &Global) -> ExitCode {
+    let Some(sku) = command.sku().sku() else {
+        return output::bad_usage(global, "activity_id and sku_id must be positive");
+    };
     match command {
         ActivityCommand::Create(args) => create(sales, settings, args, sku, global).await,
         ActivityCommand::Warm(args) if args.rebuild => output::failed(

@@ -44,6 +44,7 @@ fn ranges(rules: &mut Rules, config: &Config) {
         ("submit.admission_max", submit.admission_max as u64, 1, 1_000_000),
         ("submit.reserve_batch_max", submit.reserve_batch_max as u64, 1, 512),
         ("submit.publish_batch_max", submit.publish_batch_max as u64, 1, 256),
+        ("embedded.segment_mib", config.embedded.segment_mib, 1, 1_024),
         ("redis.connections_max", config.redis.connections_max as u64, 1, 64),
         ("redis.io_timeout_ms", config.redis.io_timeout_ms, 1, 60_000),
         ("rocketmq.deliveries_max", u64::from(config.rocketmq.deliveries_max), 1, 64),

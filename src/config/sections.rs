@@ -29,6 +29,8 @@ section!(
         submit: Submit,
         /// `[sale]`
         sale: Sale,
+        /// `[embedded]`
+        embedded: Embedded,
         /// `[redis]`
         redis: Redis,
         /// `[rocketmq]`
@@ -180,6 +182,16 @@ section!(
         recovery_window_s: u64,
         /// Reconciliation.
         reconciliation_window_s: u64,
+    }
+);
+
+section!(
+    /// The sale in one process, without services.
+    Embedded {
+        /// The data folder.
+        data: std::path::PathBuf,
+        /// Size of a journal file in MiB.
+        segment_mib: u64,
     }
 );
 

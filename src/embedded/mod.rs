@@ -10,7 +10,11 @@
 //! SQLite that of PostgreSQL. What is durable in the journal is as good as in the topic: `publish` has nothing left to do.
 
 pub mod book;
+pub mod data;
 pub mod journal;
+pub mod lane;
+pub mod operator;
+pub mod ports;
 pub mod record;
 pub mod store;
 
@@ -24,4 +28,9 @@ pub fn enter_all(book: &mut book::Book, mut payload: &[u8]) -> Result<(), String
         book.enter(&entry).map_err(|error| error.to_string())?;
     }
     Ok(())
+}
+
+/// Answers somebody on another thread. Who does not wait any more has said so by dropping the mailbox.
+fn tell<T: Send>(reply: &shards::mailbox::Sender<T>, answer: T) {
+    let _ = reply.try_send(answer);
 }

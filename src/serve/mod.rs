@@ -9,6 +9,7 @@
 
 mod admin;
 mod control;
+mod embedded;
 pub(crate) mod pools;
 mod shard;
 
@@ -22,6 +23,9 @@ use shards::sync::Gate;
 use shards::{DriverChoice, Pinning, ShardConfig, Shards, mailbox};
 
 use crate::config::{Config, Driver};
+use crate::embedded::data::{self, DataError};
+use crate::embedded::lane::Message;
+use crate::embedded::store::StoreThread;
 use crate::identity::Identity;
 use crate::race::{First, race};
 use control::{Control, Notice, Overview};
@@ -81,6 +85,9 @@ pub enum ServeError {
         /// What the system said.
         source: io::Error,
     },
+    /// The data folder cannot be used.
+    #[error(transparent)]
+    Data(#[from] DataError),
     /// A shard ended without being asked to.
     #[error("shard {index} ended by itself: {reason}")]
     ShardEnded {
@@ -104,12 +111,14 @@ fn failed(what: impl Into<String>) -> impl FnOnce(io::Error) -> ServeError {
 /// # Errors
 /// [`ServeError`] when it cannot start, when a shard dies, and when the drain time was too short.
 pub fn serve(config: Config, role: Role) -> Result<(), ServeError> {
-    if !config.names_services() {
-        return Err(ServeError::Settings(
-            "no services are named, and embedded mode is not built yet: set redis.addr, rocketmq.name_servers and \
-             postgres.url in the file given with --config (or SECKILL_REDIS, SECKILL_NAMESRV and SECKILL_PG_URL)"
-                .to_owned(),
-        ));
+    if !config.names_services() && role != Role::All {
+        return Err(ServeError::Settings(format!(
+            "--role {} needs services, and none are named: set redis.addr, rocketmq.name_servers and postgres.url in the \
+             file given with --config (or SECKILL_REDIS, SECKILL_NAMESRV and SECKILL_PG_URL), or serve with --role all, \
+             which then runs embedded in {}",
+            role.name(),
+            config.embedded.data.display()
+        )));
     }
     if role != Role::Worker {
         Identity::new(&config.identity).map_err(|error| ServeError::Settings(error.to_string()))?;
@@ -161,12 +170,25 @@ async fn run(config: Config, role: Role, mut signals: Signals) -> Result<(), Ser
         ring_entries: config.shards.ring_entries,
         ..ShardConfig::default()
     };
+    let (mode, base) = match config.names_services() {
+        true => (None, None),
+        false => {
+            let (embedded, base) = Base::open(&config, count)?;
+            (Some(embedded), Some(base))
+        }
+    };
     let shards = {
         let config = config.clone();
         let notice_tx = notice_tx.clone();
         Shards::start(shard_config, move |context| {
             let control = receivers.lock().ok().and_then(|mut all| all[context.index].take());
-            shard::run(config.clone(), role, context, public_addr, control, notice_tx.clone())
+            let (config, notices, mode) = (config.clone(), notice_tx.clone(), mode.clone());
+            async move {
+                match (mode, public_addr) {
+                    (Some(mode), Some(public)) => embedded::run(config, context, public, control, notices, mode).await,
+                    _ => shard::run(config, role, context, public_addr, control, notices).await,
+                }
+            }
         })
         .map_err(failed("cannot start the shards"))?
     };
@@ -177,9 +199,16 @@ async fn run(config: Config, role: Role, mut signals: Signals) -> Result<(), Ser
 
     let overview = Overview::new(controls);
     let admin_stop = Gate::new();
-    let admin = shards::spawn(admin::serve(admin_listener, overview.clone(), admin_stop.clone()));
+    let desk = admin::Desk::new(base.as_ref().map(|base| base.desk.clone()));
+    let admin = shards::spawn(admin::serve(admin_listener, overview.clone(), desk.clone(), admin_stop.clone()));
+    if let Some(base) = &base {
+        base.note(public_addr, admin_addr)?;
+    }
     let outcome = supervise(&overview, &mut notices, &mut signals, role, public_addr, admin_addr, count).await;
     drop(public);
+    // The owner of the book waits until nobody has a way to it any more.
+    desk.close();
+    let thread = base.map(Base::let_go);
     let ended = match outcome {
         Supervised::Stop => stop(&overview, &mut notices, &mut signals, &config).await,
         Supervised::Died(error) => {
@@ -191,8 +220,46 @@ async fn run(config: Config, role: Role, mut signals: Signals) -> Result<(), Ser
     // The admin listener goes last, so that the stop itself can be watched.
     let _ = shards::timeout(Duration::from_secs(1), admin).await;
     drop(joined);
+    if let (Some((_held, thread)), true) = (thread, ended.is_ok()) {
+        thread.join();
+    }
     tracing::info!(role = role.name(), "stopped");
     ended
+}
+
+/// What the main thread keeps of an embedded process.
+struct Base {
+    held: data::Held,
+    folder: std::path::PathBuf,
+    thread: StoreThread,
+    desk: mailbox::Sender<Message>,
+}
+
+impl Base {
+    /// Opens the data folder and makes the shards' parts of what is in it.
+    fn open(config: &Config, count: usize) -> Result<(Arc<embedded::Embedded>, Self), ServeError> {
+        let started = shards::now();
+        let folder = config.embedded.data.clone();
+        let (held, book, end, store) = data::open(&folder, &config.rocketmq.group)?.hold();
+        tracing::info!(
+            folder = %folder.display(), reservations = book.len(), frames = end.last, torn_bytes = end.torn,
+            elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX), "data folder opened"
+        );
+        let (store, thread) = store.start().map_err(DataError::from)?;
+        let (embedded, desk) = embedded::Embedded::new(config, count, book, end, store);
+        Ok((Arc::new(embedded), Self { held, folder, thread, desk }))
+    }
+
+    /// Leaves word for `seckill activity` where this process answers.
+    fn note(&self, public: Option<SocketAddr>, admin: SocketAddr) -> Result<(), ServeError> {
+        let note = serde_json::json!({ "pid": std::process::id(), "public": public, "admin": admin });
+        let path = self.folder.join(data::SERVER_NOTE);
+        std::fs::write(&path, format!("{note}\n")).map_err(failed(format!("cannot write {}", path.display())))
+    }
+
+    fn let_go(self) -> (data::Held, StoreThread) {
+        (self.held, self.thread)
+    }
 }
 
 enum Supervised {

@@ -19,7 +19,7 @@ use crate::fulfil::{Fulfil, FulfilLimits};
 use crate::http::{HttpConfig, Observer, Phase, Timeouts};
 use crate::identity::Identity;
 use crate::observe::metrics::{Metrics, Refusal, Route};
-use crate::ports::{MessageSource, Reservations};
+use crate::ports::{EventBus, MessageSource, Reservations, ResultLookup};
 use crate::query::QueryService;
 use crate::services::{
     PostgresOrders, RedisBoard, RedisReservations, ReserveLimits, Results, RocketMqBus, RocketMqSource, Scripts,
@@ -27,7 +27,7 @@ use crate::services::{
 use crate::submit::{Orphan, SubmitService};
 
 /// Unsent messages in hand, per shard; the pending index keeps the rest.
-const ORPHANS_MAX: usize = 4_096;
+pub(super) const ORPHANS_MAX: usize = 4_096;
 /// Longest wait for the services at the start.
 const WARM_UP: Duration = Duration::from_secs(3);
 /// How often the lag of the topic is asked for.
@@ -107,25 +107,32 @@ pub(super) async fn run(
     parts.warm_up(&config).await;
     // The mailbox has room for a notice of every shard.
     let _ = notices.try_send(Notice::Started);
-    // Stop ends it; so does a main thread that is gone.
-    while let Some(Control::Snapshot(reply)) = control.recv().await {
-        parts.publish_levels(&metrics);
-        // The scrape may have given up; the next one asks again.
-        let _ = reply.try_send((*metrics).clone());
-    }
-    let snapshots = shards::spawn({
-        let metrics = metrics.clone();
-        async move {
-            while let Some(message) = control.recv().await {
-                if let Control::Snapshot(reply) = message {
-                    let _ = reply.try_send((*metrics).clone());
-                }
-            }
-        }
-    });
+    until_stopped(&mut control, &metrics, || parts.publish_levels(&metrics)).await;
+    let snapshots = still_answering(control, &metrics);
     let unfinished = parts.take_down(&config, &metrics).await;
     drop(snapshots);
     ShardEnd::Stopped { unfinished }
+}
+
+/// Answers scrapes until the stop. A main thread that is gone is one.
+pub(super) async fn until_stopped(control: &mut Receiver<Control>, metrics: &Metrics, levels: impl Fn()) {
+    while let Some(Control::Snapshot(reply)) = control.recv().await {
+        levels();
+        // The scrape may have given up; the next one asks again.
+        let _ = reply.try_send(metrics.clone());
+    }
+}
+
+/// Answers scrapes while the shard is taken down, so that the stop can be watched.
+pub(super) fn still_answering(mut control: Receiver<Control>, metrics: &Rc<Metrics>) -> JoinHandle<()> {
+    let metrics = metrics.clone();
+    shards::spawn(async move {
+        while let Some(message) = control.recv().await {
+            if let Control::Snapshot(reply) = message {
+                let _ = reply.try_send((*metrics).clone());
+            }
+        }
+    })
 }
 
 fn build(
@@ -158,17 +165,32 @@ fn build(
         parts.worker(config, name("worker"), context, &scripts, metrics)?;
     }
     if let Some(addr) = public {
-        let options = ListenOptions { reuse_port: true, ..ListenOptions::default() };
-        let listener =
-            TcpListener::bind(addr, &options).map_err(|error| format!("cannot listen on {addr}: {error}"))?;
-        let identity = Identity::new(&config.identity).map_err(|error| error.to_string())?;
-        let api = Api::new(config, identity, submit, query, metrics.clone());
-        let observer = Rc::new(HttpMetrics(metrics.clone()));
-        let serving =
-            crate::http::serve(listener, Rc::new(api), observer, http_config(config), parts.accepting.clone());
-        parts.http = Some(shards::spawn(serving));
+        let accepting = parts.accepting.clone();
+        parts.http = Some(serve_http(config, addr, submit, query, metrics, accepting)?);
     }
     Ok(parts)
+}
+
+/// Serves the API on this shard's listener.
+pub(super) fn serve_http<R, B, L>(
+    config: &Config,
+    addr: SocketAddr,
+    submit: Option<Rc<SubmitService<R, B>>>,
+    query: Option<Rc<QueryService<L>>>,
+    metrics: &Rc<Metrics>,
+    accepting: Gate,
+) -> Result<JoinHandle<()>, String>
+where
+    R: Reservations + 'static,
+    B: EventBus + 'static,
+    L: ResultLookup + 'static,
+{
+    let options = ListenOptions { reuse_port: true, ..ListenOptions::default() };
+    let listener = TcpListener::bind(addr, &options).map_err(|error| format!("cannot listen on {addr}: {error}"))?;
+    let identity = Identity::new(&config.identity).map_err(|error| error.to_string())?;
+    let api = Api::new(config, identity, submit, query, metrics.clone());
+    let observer = Rc::new(HttpMetrics(metrics.clone()));
+    Ok(shards::spawn(crate::http::serve(listener, Rc::new(api), observer, http_config(config), accepting)))
 }
 
 fn http_config(config: &Config) -> HttpConfig {
@@ -377,7 +399,7 @@ impl Parts {
 }
 
 /// Waits for a task that has been told to end, within the drain time and a little more.
-async fn finish(what: &str, task: JoinHandle<()>, deadline: std::time::Instant) {
+pub(super) async fn finish(what: &str, task: JoinHandle<()>, deadline: std::time::Instant) {
     let deadline = deadline.max(shards::now() + Duration::from_secs(1));
     match shards::timeout_at(deadline, task).await {
         Ok(Ok(())) => {}

@@ -145,6 +145,11 @@ impl Journal {
         }
     }
 
+    /// How many segments are full or left behind.
+    pub fn sealed_count(&self) -> usize {
+        self.sealed.len()
+    }
+
     /// Bytes of the segments that are full or left behind: what a snapshot would free.
     pub fn sealed_bytes(&self) -> u64 {
         self.sealed.iter().filter_map(|segment| std::fs::metadata(&segment.path).ok()).map(|file| file.len()).sum()

@@ -31,7 +31,7 @@ pub enum CompactionError {
 }
 
 /// Writes a snapshot of everything up to `compaction.through` and removes the segments and snapshots it replaces.
-/// Returns the bytes freed. Blocks: call it on a thread of its own.
+/// Returns the snapshot's size in bytes. Blocks: call it on a thread of its own.
 ///
 /// # Errors
 /// [`CompactionError`]
@@ -49,12 +49,10 @@ pub fn compact(compaction: &Compaction, now_ms: u64) -> Result<u64, CompactionEr
     let old_snapshots = before.snapshots.into_iter().filter(|(_, path)| *path != done).map(|(_, path)| path);
     let segments = before.segments.iter().zip(before.segments.iter().skip(1));
     let old_segments = segments.filter(|(_, next)| next.first <= through + 1).map(|(segment, _)| segment.path.clone());
-    let mut freed = 0;
     for path in old_snapshots.chain(old_segments).collect::<Vec<_>>() {
-        freed += std::fs::metadata(&path)?.len();
         std::fs::remove_file(&path)?;
     }
-    Ok(freed)
+    Ok(std::fs::metadata(&done)?.len())
 }
 
 fn write(path: &std::path::Path, book: &Book, now_ms: u64) -> io::Result<()> {

@@ -14,6 +14,7 @@ use rusqlite::Connection;
 use shards::mailbox;
 
 use super::record::Opening;
+use super::tell;
 use crate::domain::{OrderCreateEvent, OrderOutcome, RejectReason, Sku, UserId, Uuid};
 use crate::domain::{OrderId, format_rfc3339_micros};
 use crate::ports::{AttemptRow, FinalResult, OrderError, PortError, QuarantineRow, Standing};
@@ -163,14 +164,14 @@ fn work(mut opened: Opened, waiting: &Receiver<Job>) {
     // A reply that nobody waits for any more is dropped: its message comes again and is answered by the inbox.
     while let Ok(job) = waiting.recv() {
         match job {
-            Job::Settle(messages, reply) => drop(reply.try_send(settle::batch(&mut opened, &messages))),
-            Job::Quarantine(row, reply) => drop(reply.try_send(told(settle::quarantine_row(&mut opened, &row)))),
-            Job::Attempts(rows, reply) => drop(reply.try_send(told(settle::attempts(&mut opened, &rows)))),
+            Job::Settle(messages, reply) => tell(&reply, settle::batch(&mut opened, &messages)),
+            Job::Quarantine(row, reply) => tell(&reply, told(settle::quarantine_row(&mut opened, &row))),
+            Job::Attempts(rows, reply) => tell(&reply, told(settle::attempts(&mut opened, &rows))),
             Job::Stored { sku, request_id, user_id, reply } => {
-                drop(reply.try_send(told(stored(&opened.connection, sku, request_id, user_id))));
+                tell(&reply, told(stored(&opened.connection, sku, request_id, user_id)));
             }
             Job::Sale(opening, closed, reply) => {
-                drop(reply.try_send(told(sale(&opened.connection, &opening, closed))));
+                tell(&reply, told(sale(&opened.connection, &opening, closed)));
             }
         }
     }

@@ -1,0 +1,141 @@
+//! An operator's way to a running embedded process: its admin listener, found through the data folder.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::data::SERVER_NOTE;
+use super::lane::SaleView;
+use super::record::Opening;
+use crate::domain::Sku;
+
+/// Longest wait for one answer.
+const STEP: Duration = Duration::from_secs(10);
+
+/// Why a command was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum OperatorError {
+    /// No process runs on the folder.
+    #[error(
+        "no server runs on the data folder {folder} ({source}): start `seckill serve`, or name its folder with --set \
+         embedded.data=FOLDER. To use services instead, set redis.addr, rocketmq.name_servers and postgres.url",
+        folder = .folder.display()
+    )]
+    NotRunning {
+        /// The folder.
+        folder: PathBuf,
+        /// What was tried.
+        source: io::Error,
+    },
+    /// No such sale.
+    #[error("there is no sale {0}; make it with `seckill activity create`")]
+    Unknown(Sku),
+    /// It is there on other terms.
+    #[error("sale {0} is there on other terms; `seckill activity status` shows them")]
+    Different(Sku),
+    /// The server did not do it.
+    #[error("the server answered {status}: {body}")]
+    Refused {
+        /// HTTP status.
+        status: u16,
+        /// What it said.
+        body: String,
+    },
+}
+
+/// A running process.
+#[derive(Debug, Clone)]
+pub struct Operator {
+    folder: PathBuf,
+    admin: SocketAddr,
+}
+
+#[derive(serde::Deserialize)]
+struct Note {
+    admin: SocketAddr,
+}
+
+#[derive(serde::Deserialize)]
+struct Changed {
+    changed: bool,
+}
+
+impl Operator {
+    /// Finds the process that runs on `folder`.
+    ///
+    /// # Errors
+    /// [`OperatorError::NotRunning`]
+    pub fn find(folder: &Path) -> Result<Self, OperatorError> {
+        let not_running = |source| OperatorError::NotRunning { folder: folder.to_owned(), source };
+        let note = std::fs::read(folder.join(SERVER_NOTE)).map_err(not_running)?;
+        let note: Note = serde_json::from_slice(&note).map_err(|error| not_running(error.into()))?;
+        Ok(Self { folder: folder.to_owned(), admin: note.admin })
+    }
+
+    /// Opens a sale; `false`: it was open on the same terms.
+    ///
+    /// # Errors
+    /// [`OperatorError`]
+    pub fn open(&self, opening: &Opening) -> Result<bool, OperatorError> {
+        let Opening { sku, start_ms, end_ms, expire_at_ms, total } = *opening;
+        let body = serde_json::json!({
+            "activity_id": sku.activity.get(), "sku_id": sku.sku.get(), "start_ms": start_ms, "end_ms": end_ms,
+            "expire_at_ms": expire_at_ms, "total": total,
+        });
+        self.changed(sku, &self.call("POST", "/activities", &body.to_string())?)
+    }
+
+    /// Closes a sale; `false`: it was closed.
+    ///
+    /// # Errors
+    /// [`OperatorError`]
+    pub fn close(&self, sku: Sku) -> Result<bool, OperatorError> {
+        self.changed(sku, &self.call("POST", &format!("/activities/{}/{}/close", sku.activity, sku.sku), "")?)
+    }
+
+    /// The sale as the book has it.
+    ///
+    /// # Errors
+    /// [`OperatorError`]
+    pub fn view(&self, sku: Sku) -> Result<SaleView, OperatorError> {
+        let (status, body) = self.call("GET", &format!("/activities/{}/{}", sku.activity, sku.sku), "")?;
+        match (status, serde_json::from_str(&body)) {
+            (200, Ok(view)) => Ok(view),
+            (404, _) => Err(OperatorError::Unknown(sku)),
+            _ => Err(OperatorError::Refused { status, body }),
+        }
+    }
+
+    fn changed(&self, sku: Sku, (status, body): &(u16, String)) -> Result<bool, OperatorError> {
+        match (status, serde_json::from_str::<Changed>(body)) {
+            (200, Ok(answer)) => Ok(answer.changed),
+            (404, _) => Err(OperatorError::Unknown(sku)),
+            (409, _) => Err(OperatorError::Different(sku)),
+            (status, _) => Err(OperatorError::Refused { status: *status, body: body.clone() }),
+        }
+    }
+
+    fn call(&self, method: &str, path: &str, body: &str) -> Result<(u16, String), OperatorError> {
+        self.exchange(method, path, body)
+            .map_err(|source| OperatorError::NotRunning { folder: self.folder.clone(), source })
+    }
+
+    fn exchange(&self, method: &str, path: &str, body: &str) -> io::Result<(u16, String)> {
+        let mut stream = TcpStream::connect_timeout(&self.admin, STEP)?;
+        stream.set_read_timeout(Some(STEP))?;
+        stream.set_write_timeout(Some(STEP))?;
+        let host = self.admin;
+        let length = body.len();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Type: application/json\r\n\
+             Content-Length: {length}\r\n\r\n{body}"
+        )?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let (head, body) = answer.split_once("\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+        Ok((status.ok_or(io::ErrorKind::InvalidData)?, body.to_owned()))
+    }
+}
