@@ -2,9 +2,11 @@
 //! and benches reach the same code.
 
 pub mod api;
+pub mod assertions;
 pub mod bench;
 pub mod cli;
 pub mod config;
+pub mod demo;
 pub mod domain;
 pub mod embedded;
 pub mod fulfil;

@@ -54,6 +54,18 @@ pub struct LoadOptions {
     pub patience: Duration,
     /// Processes whose CPU time is charged to the answers.
     pub watch: Vec<u32>,
+    /// Every so many clicks one is a buyer's second, under another key; 0 = never.
+    pub twice_every: u64,
+    /// Moved on by one with each click that has its last answer.
+    pub progress: indicatif::ProgressBar,
+}
+
+impl LoadOptions {
+    /// Who makes click `index`.
+    fn user(&self, index: u64) -> i64 {
+        let seconds = index.checked_div(self.twice_every).unwrap_or(0);
+        self.first_user.saturating_add_unsigned(index - seconds)
+    }
 }
 
 /// How long a patient buyer waits before the same click again.
@@ -156,13 +168,15 @@ impl Run {
     ) -> Result<(), BenchError> {
         let mut connection = Connection::new(target);
         while let Some(Due { index, at }) = self.schedule.take(shards::now()) {
-            let user_id = self.options.first_user.saturating_add_unsigned(index);
+            let user_id = self.options.user(index);
             let request_id = self.ids.borrow_mut().next(shards::unix_micros() / 1_000, shards::random_u64());
             let bytes = request(&self.options, user_id, request_id)?;
             if at > shards::now() {
                 shards::sleep_until(at).await;
             }
-            match self.click(&mut connection, &bytes, at).await {
+            let clicked = self.click(&mut connection, &bytes, at).await;
+            self.options.progress.inc(1);
+            match clicked {
                 Ok(answer) => {
                     self.answered(&answer, at);
                     if answer.status == 202 {
@@ -222,4 +236,30 @@ pub fn submit(options: LoadOptions) -> Result<SubmitReport, BenchError> {
         Ok(report)
     });
     report.unwrap_or_else(|error| Err(BenchError::Service(format!("cannot start a shard: {error}"))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_so_many_clicks_one_is_a_second() {
+        let options = |twice_every| LoadOptions {
+            targets: Vec::new(),
+            sku: Sku::new(1, 1).unwrap(),
+            buyers: Buyers::Header("X-User-Id".to_owned()),
+            first_user: 100,
+            pace: Pace::Closed,
+            connections: 1,
+            count: 1,
+            lasts: None,
+            patience: Duration::ZERO,
+            watch: Vec::new(),
+            twice_every,
+            progress: indicatif::ProgressBar::hidden(),
+        };
+        let users = |twice_every| (0..7).map(|index| options(twice_every).user(index)).collect::<Vec<_>>();
+        assert_eq!(users(0), [100, 101, 102, 103, 104, 105, 106]);
+        assert_eq!(users(3), [100, 101, 102, 102, 103, 104, 104]);
+    }
 }

@@ -130,7 +130,13 @@ pub fn run(args: &BenchArgs, global: &Global) -> ExitCode {
             let pace = if args.closed_loop { Pace::Closed } else { open(&args.load) };
             let lasts = Some(Duration::from_secs(u64::from(args.duration_s)));
             match load(&args.load, &settings, pace, u64::MAX, lasts) {
-                Ok(options) => report(global, "submitting", || bench::submit(options)),
+                Ok(mut options) => {
+                    let clicks = (!args.closed_loop).then(|| u64::from(args.load.rate) * u64::from(args.duration_s));
+                    report(global, "submitting", clicks, |sign| {
+                        options.progress = sign;
+                        bench::submit(options)
+                    })
+                }
                 Err(refusal) => output::bad_usage(global, refusal),
             }
         }
@@ -141,7 +147,11 @@ pub fn run(args: &BenchArgs, global: &Global) -> ExitCode {
                 load.patience = settle;
                 let options =
                     E2eOptions { load, queries: args.query.clone(), settle, followers: args.followers as usize };
-                report(global, "submitting and following", || bench::e2e(options))
+                report(global, "submitting and following", Some(u64::from(args.orders)), |sign| {
+                    let mut options = options;
+                    options.load.progress = sign;
+                    bench::e2e(options)
+                })
             }
             Err(refusal) => output::bad_usage(global, refusal),
         },
@@ -181,6 +191,8 @@ fn load(
         lasts,
         patience: Duration::ZERO,
         watch: args.watch.clone(),
+        twice_every: 0,
+        progress: ProgressBar::hidden(),
     })
 }
 
@@ -201,19 +213,24 @@ fn drain(args: &DrainArgs, settings: &Config, global: &Global) -> ExitCode {
         worker_args,
         limit: Duration::from_secs(u64::from(args.limit_s)),
     };
-    report(global, "filling and draining", || bench::drain(settings, &options))
+    report(global, "filling and draining", None, |_| bench::drain(settings, &options))
 }
 
 /// Runs a measurement with a sign of life on a terminal, and prints what it says.
 fn report<R: Serialize + Display>(
     global: &Global,
     doing: &'static str,
-    measure: impl FnOnce() -> Result<R, BenchError>,
+    clicks: Option<u64>,
+    measure: impl FnOnce(ProgressBar) -> Result<R, BenchError>,
 ) -> ExitCode {
     // Drawn only where standard error is a terminal.
-    let sign = ProgressBar::new_spinner().with_message(doing);
+    let sign = match clicks {
+        Some(clicks) => ProgressBar::new(clicks).with_style(output::bar_style()),
+        None => ProgressBar::new_spinner(),
+    };
+    let sign = sign.with_message(doing);
     sign.enable_steady_tick(Duration::from_millis(200));
-    let measured = measure();
+    let measured = measure(sign.clone());
     sign.finish_and_clear();
     match measured {
         Ok(report) => output::answer(global, || report.to_string(), || serde_json::json!(report)),

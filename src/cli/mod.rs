@@ -6,6 +6,7 @@
 pub mod activity;
 pub mod bench;
 pub mod config;
+pub mod demo;
 pub mod migrate;
 pub mod output;
 pub mod serve;
@@ -27,6 +28,8 @@ pub const EXIT_USAGE: u8 = 2;
 
 const EXAMPLES: &str = "\
 Examples:
+  seckill demo                                         a whole sale on this machine, nothing else installed
+  seckill serve                                        the same as a server: embedded, data in seckill-data
   seckill serve --config shop.toml                     API, worker and query in one process
   seckill serve --role api --config shop.toml          only the API, on the services that shop.toml names
   seckill activity create --activity-id 1001 --sku-id 2001 --total 10000 --starts-at +5m --ends-at +2h
@@ -79,6 +82,8 @@ impl Global {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Show a whole flash sale on this machine, nothing else installed
+    Demo(demo::DemoArgs),
     /// Run the API, the order worker, the query API, or all three
     Serve(serve::ServeArgs),
     /// Bring the PostgreSQL tables to this version
@@ -95,6 +100,7 @@ enum Command {
 pub fn main() -> ExitCode {
     let Cli { global, command } = Cli::parse();
     match command {
+        Command::Demo(args) => demo::run(&args, &global),
         Command::Serve(args) => serve::run(&args, &global),
         Command::Migrate(args) => migrate::run(&args, &global),
         Command::Activity(args) => activity::run(&args, &global),

@@ -21,6 +21,12 @@ pub fn line(text: impl Display) -> io::Result<()> {
     }
 }
 
+/// How progress is drawn: what is done, of how much, how fast, how much longer.
+pub fn bar_style() -> indicatif::ProgressStyle {
+    let style = indicatif::ProgressStyle::with_template("{msg} {wide_bar} {human_pos}/{human_len} {per_sec} {eta}");
+    style.unwrap_or_else(|_| indicatif::ProgressStyle::default_bar())
+}
+
 /// Ends a subcommand that answered: `text()` for people, `json()` with `--json`. Exit code 0, or 1 if the answer
 /// could not be written.
 pub fn answer(global: &Global, text: impl FnOnce() -> String, json: impl FnOnce() -> Value) -> ExitCode {

@@ -463,3 +463,6 @@ fn port_error(error: &CommitError) -> PortError {
         CommitError::Unknown(_) => PortError::Unknown,
     }
 }
+
+#[cfg(test)]
+mod tests;
