@@ -12,6 +12,7 @@ use std::time::Duration;
 use indicatif::ProgressBar;
 use rusqlite::{Connection, OpenFlags};
 use serde::Serialize;
+use shards::signal::Signals;
 
 use crate::assertions::ASSERTIONS;
 use crate::bench::{Buyers, E2eOptions, E2eReport, LoadOptions, Pace, e2e};
@@ -153,10 +154,23 @@ impl Server {
         }
     }
 
-    /// Waits until somebody ends the server.
-    pub fn wait(mut self) {
-        // Interrupted together with us, it ends by itself.
-        let _ = self.child.wait();
+    /// Waits until somebody ends the server, or this process: then it ends the server in order.
+    ///
+    /// # Errors
+    /// [`DemoError::Io`]
+    pub fn wait(mut self) -> Result<(), DemoError> {
+        let io = |error| DemoError::Io("cannot wait for the server".to_owned(), error);
+        let mut signals = Signals::install().map_err(io)?;
+        shards::run(async move {
+            while self.child.try_wait().map_err(io)?.is_none() {
+                if shards::timeout(Duration::from_millis(200), signals.next()).await.is_ok() {
+                    break;
+                }
+            }
+            // Dropping it asks it to stop, and waits.
+            drop(self);
+            Ok(())
+        })
     }
 
     fn bytes(&self) -> Option<u64> {

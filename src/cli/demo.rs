@@ -63,8 +63,10 @@ pub fn run(args: &DemoArgs, global: &Global) -> ExitCode {
     };
     let text = || if args.keep { format!("{report}\n\n{}", try_next(&report)) } else { format!("{report}\n\n{AGAIN}") };
     let answered = output::answer(global, text, || serde_json::json!(report));
-    if args.keep {
-        server.wait();
+    if args.keep
+        && let Err(error) = server.wait()
+    {
+        return output::failed(global, error);
     }
     if report.wrong.is_empty() { answered } else { ExitCode::from(EXIT_FAILED) }
 }
