@@ -11,82 +11,19 @@ more than the units on sale, every assertion of sql/assertions empty.
 
 import asyncio
 import json
-import os
 import pathlib
 import random
 import shutil
-import signal
 import sqlite3
-import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
 import uuid
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-BINARY = os.environ.get("SECKILL_BIN") or sys.exit("SECKILL_BIN is not set: name the program under test")
+sys.path.insert(0, str(ROOT / "tests" / "it"))
+from embedded import Connection, Server  # noqa: E402  (the path is set just above)
+
 UNITS, CONNECTIONS = 300, 24
-
-
-class Server:
-    """`seckill serve` without services, on a data folder."""
-
-    def __init__(self, folder):
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("SECKILL_")}
-        settings = {"identity.mode": "gateway_header", "server.listen": "127.0.0.1:0", "admin.listen": "127.0.0.1:0",
-                    "embedded.data": folder / "data", "embedded.segment_mib": 1, "shards.count": 2, "shards.pin": "false",
-                    # Two cores and everything on them: a slow disk is not what is tested here.
-                    "submit.deadline_ms": 2000}
-        command = [BINARY, "serve", *(part for name, value in settings.items() for part in ("--set", f"{name}={value}"))]
-        self.log = (folder / "log").open("ab")
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log, env=environment)
-        first = self.process.stdout.readline()
-        if not first:
-            raise AssertionError(f"the server did not start:\n{(folder / 'log').read_text()[-4000:]}")
-        where = json.loads(first)
-        self.admin, self.public = where["admin"], where["public"]
-
-    def open_sale(self, sku):
-        now = int(time.time() * 1000)
-        body = json.dumps({"activity_id": 1, "sku_id": sku, "start_ms": now - 1000, "end_ms": now + 3_600_000,
-                           "expire_at_ms": now + 7_200_000, "total": UNITS}).encode()
-        request = urllib.request.Request(f"http://{self.admin}/activities", data=body, method="POST",
-                                         headers={"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            assert json.load(answer)["changed"]
-
-    def kill(self):
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-        self.log.close()
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(60)
-        self.log.close()
-        assert code == 0, f"the orderly stop ended with {code}"
-
-
-class Connection:
-    """A keep-alive connection; requests one at a time."""
-
-    def __init__(self, address):
-        self.host, self.port = address.split(":")
-        self.reader = self.writer = None
-
-    async def call(self, method, path, user, headers="", body=b""):
-        if self.writer is None:
-            self.reader, self.writer = await asyncio.open_connection(self.host, int(self.port))
-        self.writer.write(f"{method} {path} HTTP/1.1\r\nHost: t\r\nX-User-Id: {user}\r\n{headers}Content-Length: {len(body)}"
-                          "\r\n\r\n".encode() + body)
-        head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
-        length = next(int(line.split(":")[1]) for line in head.split("\r\n") if line.lower().startswith("content-length:"))
-        return int(head.split(" ")[1]), json.loads(await self.reader.readexactly(length))
-
-    def close(self):
-        if self.writer:
-            self.writer.close()
 
 
 class Ledger:
@@ -194,7 +131,7 @@ def main():
             if fresh and random.random() < 0.5:
                 asyncio.run(check(server, fresh))
                 checked.update(fresh)
-            server.open_sale(sku)
+            server.open_sale(sku, UNITS)
             asyncio.run(load(server, ledger, sku, random.choice((0.02, 0.05, 0.1, 0.2, 0.4)) * random.random() + 0.01))
         server = Server(folder)
         asyncio.run(check(server, ledger.promised))
