@@ -1,9 +1,11 @@
 //! The reservation book in Redis (spec sections 2 and 3).
 
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use proto_clients::redis::{Command, Pool, Reply};
+use proto_clients::redis::{Command, Pool, Reply, dump};
 use shards::sync::{Queue, oneshot};
 
 use super::order_ids::OrderIds;
@@ -17,6 +19,10 @@ use crate::submit::Orphan;
 
 /// Arguments a request takes in `reserve.lua`.
 const RESERVE_STRIDE: usize = 7;
+/// SKUs remembered as sold out.
+const DRY_MAX: usize = 1_024;
+/// A reservation's record is shorter than this.
+const RECORD_BYTES: usize = 320;
 /// Marks that may wait. One that finds no room is only a note lost: recovery reads the broker's truth from the order.
 const MARKS_MAX: usize = 65_536;
 /// Marks in one script call (the script's own bound).
@@ -54,6 +60,8 @@ pub struct RedisReservations {
     marks: Rc<Queue<Mark>>,
     orphans: Rc<Queue<Orphan>>,
     order_ids: Rc<OrderIds>,
+    /// SKUs that had no unit left when last asked for.
+    dry: RefCell<HashSet<Sku>>,
 }
 
 impl RedisReservations {
@@ -73,6 +81,7 @@ impl RedisReservations {
             waiting: Rc::new(Queue::new(limits.waiting_max)),
             marks: Rc::new(Queue::new(MARKS_MAX)),
             orphans,
+            dry: RefCell::default(),
         })
     }
 
@@ -167,6 +176,8 @@ impl RedisReservations {
         let script = &self.redis.scripts.reserve;
         let mut command = script.command(1, 1 + RESERVE_STRIDE * group.len());
         command.arg(key_prefix(sku).as_bytes());
+        let dry = self.dry.borrow().contains(&sku);
+        let mut record = Vec::with_capacity(if dry { 0 } else { RECORD_BYTES });
         for waiting in group {
             let request = &waiting.request;
             command.arg_i64(request.user_id.get());
@@ -175,13 +186,38 @@ impl RedisReservations {
             command.arg(&request.message_id.text());
             command.arg_i64(request.order_id.get());
             command.arg_u64(request.created_at_micros / 1_000);
-            command.arg(b"");
+            // A click that wins nothing needs no record; the script writes one itself should a unit have come back.
+            if !dry {
+                record.clear();
+                write_record(&mut record, request);
+            }
+            command.arg(&record);
         }
         let reply = self.redis.eval(RedisOperation::Reserve, script, command, deadline).await?;
+        self.note_stock(sku, dry, &reply);
         read_outcomes(&reply, group.iter().map(|waiting| &waiting.request)).ok_or_else(|| {
             tracing::error!(?reply, "reserve.lua answered in another shape than its header says");
             PortError::Internal
         })
+    }
+
+    /// Remembers whether the SKU had a unit left, from the reply's second field.
+    fn note_stock(&self, sku: Sku, dry: bool, reply: &Reply) {
+        let stock = reply.as_array().and_then(|fields| fields.get(1)?.as_i64());
+        match stock {
+            Some(1..) if dry => {
+                self.dry.borrow_mut().remove(&sku);
+            }
+            Some(0) if !dry => {
+                let mut known = self.dry.borrow_mut();
+                // Only a hint: forgetting it costs records that nobody needs.
+                if known.len() >= DRY_MAX {
+                    known.clear();
+                }
+                known.insert(sku);
+            }
+            _ => {}
+        }
     }
 
     async fn mark_batch(&self, batch: Vec<Mark>) {
@@ -277,6 +313,24 @@ impl Reservations for RedisReservations {
         command.arg(b"");
         Ok(matches!(self.one_code(RedisOperation::Release, script, command, deadline).await?, b'0' | b'1'))
     }
+}
+
+/// Appends the reservation hash of a request, as `reserve.lua` restores it.
+fn write_record(out: &mut Vec<u8>, request: &ReserveRequest) {
+    let text = |value: i64| value.to_string();
+    let created_at_ms = (request.created_at_micros / 1_000).to_string();
+    dump::hash(
+        out,
+        [
+            (&b"request_id"[..], &request.request_id.text()[..]),
+            (b"user_id", text(request.user_id.get()).as_bytes()),
+            (b"message_id", &request.message_id.text()),
+            (b"order_id", text(request.order_id.get()).as_bytes()),
+            (b"status", ReservationState::Reserved.name().as_bytes()),
+            (b"version", b"1"),
+            (b"created_at_ms", created_at_ms.as_bytes()),
+        ],
+    );
 }
 
 fn lua_code(outcome: &ReserveOutcome) -> usize {

@@ -8,7 +8,7 @@ import time
 import unittest
 import uuid
 
-from private_redis import PrivateRedis, ReplyError
+from private_redis import PrivateRedis, ReplyError, record
 
 TABLE = pathlib.Path(__file__).resolve().parents[1] / "cases" / "book" / "reserve.tsv"
 
@@ -70,7 +70,9 @@ class Sku:
 
 
 def request(user, request_id=None, reservation_id=None, trace=""):
-    return (user, request_id or new_id(), reservation_id or new_id(), new_id(), random.randrange(1 << 53), now_ms(), trace)
+    request_id, message_id, order_id, now = request_id or new_id(), new_id(), random.randrange(1 << 53), now_ms()
+    made = record(user, request_id, message_id, order_id, now, trace)
+    return (user, request_id, reservation_id or new_id(), message_id, order_id, now, made)
 
 
 def split_reply(reply):
@@ -94,11 +96,12 @@ class Case(unittest.TestCase):
 class Reserve(Case):
     def test_created_writes_every_record(self):
         sku = Sku(self.client)
-        one = request(7, trace="00-" + "a" * 32 + "-" + "b" * 16 + "-01")
+        trace = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
+        one = request(7, trace=trace)
         self.assertEqual(sku.reserve(one), ([(0, [])], 9))
         self.assertEqual(sku.fields("reservation:" + one[2]), {
             "request_id": one[1], "user_id": "7", "message_id": one[3], "order_id": str(one[4]), "status": "RESERVED",
-            "version": "1", "created_at_ms": str(one[5]), "traceparent": one[6]})
+            "version": "1", "created_at_ms": str(one[5]), "traceparent": trace})
         self.assertEqual(self.client.call("GET", sku.key("request:" + one[1])), "7:" + one[2])
         self.assertEqual(sku.buyers(), {"7": one[2]})
         self.assertEqual(self.client.call("ZRANGE", sku.key("pending"), 0, -1, "WITHSCORES"), [one[2], str(one[5])])
@@ -195,13 +198,36 @@ class Reserve(Case):
         self.assertEqual((sku.stock(), sku.buyers(), sku.pending()), (10, {}, set()))
 
 
+    def test_without_a_record_the_script_writes_the_same_hash(self):
+        sku = Sku(self.client)
+        given, left_out = request(1), request(2)
+        sku.reserve(given, (*left_out[:6], ""))
+        for one in (given, left_out):
+            self.assertEqual(sku.fields("reservation:" + one[2]), {
+                "request_id": one[1], "user_id": str(one[0]), "message_id": one[3], "order_id": str(one[4]),
+                "status": "RESERVED", "version": "1", "created_at_ms": str(one[5])})
+        times = {self.client.call("PEXPIRETIME", sku.key("reservation:" + one[2])) for one in (given, left_out)}
+        self.assertEqual(times, {sku.window[2]})
+
+    def test_a_record_that_is_refused_takes_no_unit(self):
+        sku = Sku(self.client)
+        good, bad = request(1), request(2)
+        for broken in (b"?", b"not a dump", bad[6][:-1], bad[6][:-1] + bytes([bad[6][-1] ^ 1])):
+            with self.assertRaises(ReplyError):
+                sku.reserve(good, (*bad[:6], broken))
+            self.assertEqual((sku.stock(), sku.buyers(), sku.pending()), (10, {}, set()))
+            self.client.call("DEL", sku.key("reservation:" + good[2]))
+        self.assertEqual([code for code, _ in sku.reserve(good, bad)[0]], [0, 0])
+
+
 class Table(Case):
     """tests/cases/book/reserve.tsv, which the embedded book is run against too."""
 
     WINDOWS = {"early": (30_000, 60_000), "over": (-60_000, -30_000)}
 
     def test_every_row(self):
-        rows = [line.rstrip("\n").split("\t") for line in TABLE.open() if not line.startswith("#")][1:]
+        lines = TABLE.read_text(encoding="utf-8").splitlines()
+        rows = [line.split("\t") for line in lines if not line.startswith("#")][1:]
         self.assertGreater(len(rows), 20)
         for name, gate, units, calls, codes in rows:
             start, end = self.WINDOWS.get(gate, (-60_000, 60_000))

@@ -4,6 +4,7 @@
 //! a shard: few connections, each pipelined, so that all callers of a shard share a round trip.
 
 mod command;
+pub mod dump;
 #[cfg(feature = "drivers")]
 mod error;
 #[cfg(feature = "drivers")]

@@ -147,7 +147,8 @@ fn what_has_no_order_is_delivered_again_after_a_restart_and_what_has_one_is_not(
         let folder = Folder::new();
         let (lane, committing, held) = folder.start().await.unwrap();
         assert!(lane.open(opening(9)).await.unwrap());
-        assert!(!lane.open(lane.book.borrow().sale(sku()).unwrap().opening).await.unwrap());
+        let terms = lane.book.borrow().sale(sku()).unwrap().opening;
+        assert!(!lane.open(terms).await.unwrap());
         assert!(matches!(lane.open(opening(8)).await, Err(ChangeError::Different(_))));
         lane.reserve((1..=3).map(request).collect()).await;
         let (hide, wait) = (Duration::from_millis(20), Duration::from_millis(1));
