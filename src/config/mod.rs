@@ -82,15 +82,17 @@ pub fn load(sources: &Sources<'_>) -> Result<Config, ConfigError> {
         }
     }
     for text in &sources.overrides {
-        let origin = format!("--set {text}");
         let Some((setting, value)) = text.split_once('=') else {
+            let origin = format!("--set {text}");
             return Err(ConfigError::Syntax { origin, message: "write it as section.key=value".into() });
         };
+        // Without the value, which may be a secret.
+        let origin = format!("--set {}", setting.trim());
         set(&mut table, &origin, setting.trim(), value.trim())?;
     }
     let config: Config = Value::Table(table).try_into().map_err(|error: toml::de::Error| ConfigError::Syntax {
         origin: "settings".into(),
-        message: error.to_string(),
+        message: error.message().to_owned(),
     })?;
     let broken = check::broken_rules(&config);
     if broken.is_empty() { Ok(config) } else { Err(ConfigError::Rules(broken)) }
@@ -122,8 +124,12 @@ fn redis_url(url: &str) -> Result<Vec<(&'static str, String)>, &'static str> {
 }
 
 fn parse(origin: &str, text: &str) -> Result<Table, ConfigError> {
-    text.parse()
-        .map_err(|error: toml::de::Error| ConfigError::Syntax { origin: origin.into(), message: error.to_string() })
+    text.parse().map_err(|error: toml::de::Error| {
+        // Not the error's own text: it quotes the line, which may hold a secret.
+        let line = error.span().and_then(|span| text.get(..span.start)).map(|before| before.matches('\n').count() + 1);
+        let place = line.map_or_else(String::new, |line| format!("line {line}: "));
+        ConfigError::Syntax { origin: origin.into(), message: format!("{place}{}", error.message()) }
+    })
 }
 
 /// Lays `layer` over `base`. A setting that the defaults do not know is refused here, with its full name.

@@ -81,3 +81,23 @@ fn redis_may_be_named_by_a_url() {
     assert!(load_with("redis://127.0.0.1:6379/x").is_err());
     assert!(load_with("redis://nowhere").is_err());
 }
+
+#[test]
+fn no_error_quotes_a_value() {
+    let folder = std::env::temp_dir().join(format!("seckill-config-{}-{}", std::process::id(), shards::random_u64()));
+    for text in [
+        "[redis]\npassword = \"hunter2secret\nusername = 1\n",
+        "[redis]\npassword = hunter2secret\n",
+        "[redis]\npassword = [\"hunter2secret\"]\n",
+        "[redis]\npasword = \"hunter2secret\"\n",
+        "[server]\nlisten = \"hunter2secret\"\n",
+    ] {
+        std::fs::write(&folder, text).unwrap();
+        let error = load(&Sources { file: Some(&folder), ..Sources::default() }).unwrap_err().to_string();
+        assert!(!error.contains("hunter2secret") && !error.is_empty(), "{text}: {error}");
+    }
+    std::fs::remove_file(&folder).unwrap();
+    for text in ["redis.pasword=hunter2secret", "redis.database=hunter2secret", "shards.pin=hunter2secret"] {
+        assert!(!refusal(&[text]).contains("hunter2secret"), "{text}");
+    }
+}

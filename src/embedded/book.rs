@@ -270,7 +270,12 @@ impl Book {
         self.requests.get(request_id).map(|at| *at as usize)
     }
 
-    /// The largest order id in it; 0 without one.
+    /// Ids up to `max` are taken by orders that are in no book any more.
+    pub fn reserve_order_ids(&mut self, max: i64) {
+        self.order_id_max = self.order_id_max.max(max);
+    }
+
+    /// The largest order id that was ever given out, as far as is known here; 0 for none.
     pub fn order_id_max(&self) -> i64 {
         self.order_id_max
     }

@@ -97,6 +97,8 @@ pub fn open(folder: &Path, group: &str) -> Result<Data, DataError> {
         store.sale(&sale.opening, sale.closed)?;
     }
     store.settled(|request_id, outcome| book.settle(&request_id, outcome))?;
+    // Orders of sales that the journal has let go of keep their ids.
+    book.reserve_order_ids(store.order_id_max()?);
     Ok(Data { folder: folder.to_owned(), book, end, store, lock })
 }
 

@@ -22,6 +22,11 @@ pub use read::{End, JournalError, read};
 pub use snapshot::{Compaction, compact};
 use witness::Witness;
 
+/// The payload of the sound frame at the front of `bytes`, and how long the frame is.
+pub(super) fn first_frame(bytes: &[u8]) -> Option<(&[u8], usize)> {
+    frame::decode(bytes).map(|frame| (frame.payload, frame.len()))
+}
+
 /// Why a commit did not happen.
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {

@@ -41,7 +41,11 @@ pub fn compact(compaction: &Compaction, now_ms: u64) -> Result<u64, CompactionEr
     read::read_through(folder, *through, |payload| crate::embedded::enter_all(&mut book, payload))?;
     let before = folder::list(folder)?;
     let draft = folder.join("snapshot.new");
-    write(&draft, &book, now_ms)?;
+    if let Err(error) = write(&draft, &book, now_ms) {
+        // On a full disk its room is wanted.
+        let _ = std::fs::remove_file(&draft);
+        return Err(error.into());
+    }
     let done = folder::snapshot_path(folder, *through);
     std::fs::rename(&draft, &done)?;
     std::fs::File::open(folder)?.sync_all()?;

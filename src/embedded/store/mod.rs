@@ -138,6 +138,15 @@ impl Opened {
         Ok(())
     }
 
+    /// The largest order id; 0 without an order.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub fn order_id_max(&self) -> Result<i64, StoreError> {
+        let max = self.connection.query_row("SELECT coalesce(max(order_id), 0) FROM orders", [], |row| row.get(0));
+        max.map_err(|source| StoreError::Sqlite { path: self.path.clone(), source })
+    }
+
     /// Sees to it that a sale of the journal has its rows.
     ///
     /// # Errors

@@ -57,6 +57,7 @@ fn messages_become_orders_once() {
     assert_eq!(settle(&mut opened, &batch), again);
     let mut seen = Vec::new();
     opened.settled(|request_id, outcome| seen.push((request_id, outcome))).unwrap();
+    assert_eq!(opened.order_id_max().unwrap(), 2);
     assert_eq!(seen, [(id(1, 1), again[0]), (id(1, 2), again[1])]);
     assert_sound(&opened);
 }
