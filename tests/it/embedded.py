@@ -22,6 +22,7 @@ class Server:
                     # Two cores and everything on them: a slow disk is not what is tested here.
                     "submit.deadline_ms": 2000, **{name.replace("__", "."): value for name, value in more.items()}}
         command = [BINARY, "serve", *(part for name, value in settings.items() for part in ("--set", f"{name}={value}"))]
+        folder.mkdir(parents=True, exist_ok=True)
         self.log = (folder / "log").open("ab")
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log, env=environment)
         first = self.process.stdout.readline()

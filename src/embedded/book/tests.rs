@@ -1,3 +1,5 @@
+//! The rules of the book, against the table that the Redis script is run against too.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! The journal on good disks, torn ends, damage of every kind, and disks that fail.
+
 use std::cell::Cell;
 use std::rc::Rc;
 

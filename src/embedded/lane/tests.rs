@@ -1,3 +1,5 @@
+//! The owner of the book: promises, disks that fail, deliveries, starts.
+
 use std::path::PathBuf;
 
 use super::*;

@@ -8,7 +8,7 @@ use crate::ports::{AttemptRow, OrderError, QuarantineRow};
 
 macro_rules! sql {
     ($name:literal) => {
-        include_str!(concat!("../../../sql/embedded/", $name, ".sql"))
+        include_str!(concat!("../../../sql/embedded/", $name))
     };
 }
 
@@ -54,18 +54,18 @@ impl Work<'_> {
         }
         let release: Option<String> = self
             .connection
-            .prepare_cached(sql!("find_release"))?
+            .prepare_cached(sql!("find_release.sql"))?
             .query_row([event.reservation_id.to_string()], |row| row.get(0))
             .optional()?;
         if release.is_some() {
             return self.mark_rejected(event, RejectReason::ReservationReleased, None);
         }
         let (activity, sku) = (event.sku.activity.get(), event.sku.sku.get());
-        let taken = self.connection.prepare_cached(sql!("deduct_stock"))?.execute((activity, sku, &self.now))?;
+        let taken = self.connection.prepare_cached(sql!("deduct_stock.sql"))?.execute((activity, sku, &self.now))?;
         if taken == 0 {
             return self.reject(event, RejectReason::StockExhausted, None);
         }
-        let made = self.connection.prepare_cached(sql!("insert_order"))?.execute((
+        let made = self.connection.prepare_cached(sql!("insert_order.sql"))?.execute((
             event.order_id.get(),
             event.request_id.to_string(),
             event.reservation_id.to_string(),
@@ -78,13 +78,13 @@ impl Work<'_> {
             self.mark(event, "COMPLETED", None, None)?;
             return Ok(OrderOutcome::Created);
         }
-        self.connection.prepare_cached(sql!("revert_stock"))?.execute((activity, sku, &self.now))?;
+        self.connection.prepare_cached(sql!("revert_stock.sql"))?.execute((activity, sku, &self.now))?;
         self.conflict(message)
     }
 
     fn conflict(&self, message: &StoredMessage) -> rusqlite::Result<OrderOutcome> {
         let event = &message.event;
-        let (relation, other): (i64, i64) = self.connection.prepare_cached(sql!("find_conflict"))?.query_row(
+        let (relation, other): (i64, i64) = self.connection.prepare_cached(sql!("find_conflict.sql"))?.query_row(
             (
                 event.order_id.get(),
                 event.request_id.to_string(),
@@ -103,7 +103,7 @@ impl Work<'_> {
             1 => self.reject(event, RejectReason::OneUserOneOrder, Some(other)),
             _ => {
                 let reason = RejectReason::IdentifierCollision;
-                self.connection.prepare_cached(sql!("quarantine_message"))?.execute((
+                self.connection.prepare_cached(sql!("quarantine_message.sql"))?.execute((
                     self.group,
                     &message.broker_message_id,
                     message.attempt,
@@ -119,7 +119,7 @@ impl Work<'_> {
     }
 
     fn insert_inbox(&self, event: &OrderCreateEvent) -> rusqlite::Result<usize> {
-        self.connection.prepare_cached(sql!("insert_inbox"))?.execute((
+        self.connection.prepare_cached(sql!("insert_inbox.sql"))?.execute((
             self.group,
             event.message_id.to_string(),
             event.request_id.to_string(),
@@ -140,7 +140,9 @@ impl Work<'_> {
             // One thread writes, and it commits no row without an outcome.
             known(&status, order_id, code.as_deref()).ok_or(rusqlite::Error::InvalidQuery)
         };
-        self.connection.prepare_cached(sql!("load_inbox"))?.query_row((self.group, event.message_id.to_string()), row)
+        self.connection
+            .prepare_cached(sql!("load_inbox.sql"))?
+            .query_row((self.group, event.message_id.to_string()), row)
     }
 
     /// REJECTED, and the unit goes back.
@@ -171,7 +173,7 @@ impl Work<'_> {
         code: Option<&str>,
         order_id: Option<i64>,
     ) -> rusqlite::Result<()> {
-        let marked = self.connection.prepare_cached(sql!("mark_inbox"))?.execute((
+        let marked = self.connection.prepare_cached(sql!("mark_inbox.sql"))?.execute((
             self.group,
             event.message_id.to_string(),
             status,
@@ -189,7 +191,7 @@ fn release(
     order_id: Option<i64>,
     reason: &str,
 ) -> rusqlite::Result<usize> {
-    connection.prepare_cached(sql!("insert_release"))?.execute((
+    connection.prepare_cached(sql!("insert_release.sql"))?.execute((
         holder.reservation_id.to_string(),
         holder.request_id.to_string(),
         holder.message_id.to_string(),
@@ -215,7 +217,7 @@ fn holder(event: &OrderCreateEvent) -> UnitHolder {
 pub(super) fn quarantine_row(opened: &mut Opened, row: &QuarantineRow) -> rusqlite::Result<()> {
     let transaction = opened.connection.transaction()?;
     let holder = row.holder.as_ref();
-    transaction.prepare_cached(sql!("quarantine_message"))?.execute((
+    transaction.prepare_cached(sql!("quarantine_message.sql"))?.execute((
         &opened.group,
         &row.broker_message_id,
         row.attempt,
@@ -235,7 +237,7 @@ pub(super) fn quarantine_row(opened: &mut Opened, row: &QuarantineRow) -> rusqli
 pub(super) fn attempts(opened: &mut Opened, rows: &[AttemptRow]) -> rusqlite::Result<()> {
     let transaction = opened.connection.transaction()?;
     for row in rows {
-        transaction.prepare_cached(sql!("insert_attempt"))?.execute((
+        transaction.prepare_cached(sql!("insert_attempt.sql"))?.execute((
             &opened.group,
             row.message_id.to_string(),
             &row.broker_message_id,

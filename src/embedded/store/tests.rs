@@ -1,3 +1,5 @@
+//! The order store: every outcome, and the assertions of PostgreSQL on it.
+
 use super::*;
 use crate::domain::TraceContext;
 
