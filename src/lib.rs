@@ -19,6 +19,7 @@ pub mod order_body;
 pub mod ports;
 pub mod query;
 mod race;
+pub mod recovery;
 pub mod sale;
 pub mod serve;
 pub mod services;

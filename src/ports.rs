@@ -81,6 +81,23 @@ pub trait Reservations {
     ) -> Result<bool, PortError>;
 }
 
+/// Reservations whose message was never confirmed.
+pub trait PendingIndex {
+    /// Sales that may have some.
+    async fn live_sales(&self, deadline: Instant) -> Result<Vec<Sku>, PortError>;
+
+    /// Takes up to `max` that were made more than `age` ago, oldest first, as the messages to send again. Nobody else gets
+    /// them for `lease`.
+    async fn claim(
+        &self,
+        sku: Sku,
+        age: Duration,
+        lease: Duration,
+        max: usize,
+        deadline: Instant,
+    ) -> Result<Vec<OrderCreateEvent>, PortError>;
+}
+
 /// Why an event was not published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {

@@ -29,6 +29,8 @@ section!(
         submit: Submit,
         /// `[sale]`
         sale: Sale,
+        /// `[recovery]`
+        recovery: Recovery,
         /// `[embedded]`
         embedded: Embedded,
         /// `[redis]`
@@ -182,6 +184,20 @@ section!(
         recovery_window_s: u64,
         /// Reconciliation.
         reconciliation_window_s: u64,
+    }
+);
+
+section!(
+    /// Messages that were never confirmed.
+    Recovery {
+        /// Pause between two looks.
+        scan_ms: u64,
+        /// How old a reservation without a confirmed message must be.
+        pending_age_ms: u64,
+        /// How long one instance has a claimed reservation for itself.
+        lease_ms: u64,
+        /// Reservations of one SKU claimed at a time.
+        batch_max: usize,
     }
 );
 

@@ -132,7 +132,7 @@ labels!(
     /// `operation` of Redis metrics.
     RedisOperation {
         Reserve => "reserve", MarkSent => "mark_sent", MarkPending => "mark_pending", Project => "project",
-        Result => "result", Release => "release", OrderIds => "order_ids",
+        Result => "result", Release => "release", OrderIds => "order_ids", Claim => "claim_pending",
     }
 );
 labels!(
@@ -209,6 +209,8 @@ pub struct Metrics {
     pub reserve_batch: HistogramOfSizes,
     pub reservation_pending: Counter,
     pub reservation_illegal_transition: Counter,
+    pub recovery_resent: Counter,
+    pub recovery_failed: Counter,
 
     pub mq_send_batch: HistogramOfSizes,
     pub mq_send_duration: Histogram,
@@ -401,6 +403,10 @@ impl Metrics {
         visit("seckill_redis_reconnects", "Redis connections made anew", &[], count(&self.redis_reconnects));
         visit("seckill_reserve_batch_size", "Requests in one reserve script call", &[], histogram(&self.reserve_batch));
         visit("seckill_reservation_pending", "Reservations left as MQ_PENDING", &[], count(&self.reservation_pending));
+        let help = "Messages that recovery sent again";
+        for (result, counter) in [("sent", &self.recovery_resent), ("failed", &self.recovery_failed)] {
+            visit("seckill_recovery_resends", help, &[("result", result)], count(counter));
+        }
         let help = "State changes that the reservation state machine refused";
         visit("seckill_reservation_illegal_transition", help, &[], count(&self.reservation_illegal_transition));
     }

@@ -21,8 +21,10 @@ use crate::identity::Identity;
 use crate::observe::metrics::{Metrics, Refusal, Route};
 use crate::ports::{EventBus, MessageSource, Reservations, ResultLookup};
 use crate::query::QueryService;
+use crate::recovery::PendingScanner;
 use crate::services::{
-    PostgresOrders, RedisBoard, RedisReservations, ReserveLimits, Results, RocketMqBus, RocketMqSource, Scripts,
+    PostgresOrders, RedisBoard, RedisPending, RedisReservations, ReserveLimits, Results, RocketMqBus, RocketMqSource,
+    Scripts,
 };
 use crate::submit::{Orphan, SubmitService};
 
@@ -67,6 +69,7 @@ struct Parts {
     submit: Option<SubmitParts>,
     looking: Option<(Rc<Results>, JoinHandle<()>)>,
     lag: Option<JoinHandle<()>>,
+    scanning: Option<JoinHandle<()>>,
     stopping: Gate,
     redis: Vec<proto_clients::redis::Pool>,
     postgres: Vec<proto_clients::postgres::Pool>,
@@ -150,6 +153,7 @@ fn build(
         submit: None,
         looking: None,
         lag: None,
+        scanning: None,
         stopping: Gate::new(),
         redis: Vec::new(),
         postgres: Vec::new(),
@@ -157,6 +161,10 @@ fn build(
     };
     let name = |part: &str| format!("{part}@{}#{}", std::process::id(), context.index);
     let submit = role.submits().then(|| parts.submit(config, name("submit"), &scripts, metrics));
+    // One scanner a process is enough; many processes share the work.
+    if role.submits() && context.index == 0 {
+        parts.scanner(config, &scripts, metrics)?;
+    }
     let query = match role.queries() {
         true => Some(parts.query(config, &scripts, metrics)?),
         false => None,
@@ -278,6 +286,20 @@ impl Parts {
         service
     }
 
+    /// The pending scanner, on the book and the bus of this shard's submit path.
+    fn scanner(&mut self, config: &Config, scripts: &Rc<Scripts>, metrics: &Rc<Metrics>) -> Result<(), String> {
+        let Some(submit) = &self.submit else { return Ok(()) };
+        let redis = redis_pool(config);
+        let postgres = postgres_pool(config, 1).map_err(|error| error.to_string())?;
+        let index = RedisPending::new(redis.clone(), postgres.clone(), scripts.clone(), metrics.clone());
+        let (book, bus) = (submit.book.clone(), submit.bus.clone());
+        let scanner = PendingScanner::new(index, book, bus, config.recovery.clone(), metrics.clone());
+        self.scanning = Some(shards::spawn(scanner.run(self.stopping.clone())));
+        self.redis.push(redis);
+        self.postgres.push(postgres);
+        Ok(())
+    }
+
     fn query(
         &mut self,
         config: &Config,
@@ -367,6 +389,10 @@ impl Parts {
             }
             board.close();
             finish("result projection", projecting, deadline).await;
+        }
+        if let Some(scanning) = self.scanning {
+            // Before the sends and marks that it feeds.
+            finish("pending scanner", scanning, deadline).await;
         }
         if let Some(submit) = self.submit {
             // Each hop feeds the next one: unsent messages, then their sends, then their marks.

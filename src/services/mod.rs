@@ -6,6 +6,7 @@
 mod events;
 mod order_ids;
 mod orders;
+mod pending;
 mod redis_call;
 mod reservations;
 mod results;
@@ -13,6 +14,7 @@ mod scripts;
 
 pub use events::{RocketMqBus, RocketMqSource};
 pub use orders::PostgresOrders;
+pub use pending::RedisPending;
 pub use reservations::{RedisReservations, ReserveLimits};
 pub use results::{RedisBoard, Results};
 pub use scripts::Scripts;

@@ -9,6 +9,7 @@ pub struct Scripts {
     pub(crate) reserve: Script,
     pub(crate) mark_sent: Script,
     pub(crate) mark_pending: Script,
+    pub(crate) claim_pending: Script,
     pub(crate) release: Script,
     pub(crate) project_result: Script,
     pub(crate) read_result: Script,
@@ -25,6 +26,7 @@ impl Scripts {
             reserve: Script::new(include_str!("../../lua/reserve.lua")),
             mark_sent: Script::new(include_str!("../../lua/mark_sent.lua")),
             mark_pending: Script::new(include_str!("../../lua/mark_pending.lua")),
+            claim_pending: Script::new(include_str!("../../lua/claim_pending.lua")),
             release: Script::new(include_str!("../../lua/release.lua")),
             project_result: Script::new(include_str!("../../lua/project_result.lua")),
             read_result: Script::new(include_str!("../../lua/read_result.lua")),
@@ -38,11 +40,12 @@ impl Scripts {
 
 impl Scripts {
     /// Those that a sale runs on.
-    pub fn of_a_sale(&self) -> [&Script; 7] {
+    pub fn of_a_sale(&self) -> [&Script; 8] {
         [
             &self.reserve,
             &self.mark_sent,
             &self.mark_pending,
+            &self.claim_pending,
             &self.release,
             &self.project_result,
             &self.read_result,

@@ -220,6 +220,65 @@ class Reserve(Case):
         self.assertEqual([code for code, _ in sku.reserve(good, bad)[0]], [0, 0])
 
 
+class ClaimPending(Case):
+    def claim(self, sku, age=0, lease=60_000, limit=100):
+        reply = sku.run("claim_pending", age, lease, limit)
+        leased, flat = reply[0], reply[1:]
+        return leased, [flat[at:at + 8] for at in range(0, len(flat), 8)]
+
+    def test_each_goes_to_one_at_a_time_with_its_original_ids(self):
+        sku = Sku(self.client)
+        trace = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
+        one, two = request(1, trace=trace), request(2)
+        sku.reserve(one, two)
+        time.sleep(0.002)
+        leased, claimed = self.claim(sku)
+        rows = {row[0]: row for row in claimed}
+        self.assertEqual(leased, 0)
+        self.assertEqual(rows[one[2]], [one[2], one[1], "1", one[3], str(one[4]), str(one[5]), "1", trace])
+        self.assertEqual(rows[two[2]][-2:], ["1", ""])
+        self.assertEqual(sku.fields("reservation:" + one[2])["status"], "MQ_PENDING")
+        self.assertEqual(self.claim(sku), (2, []), "under a lease")
+        sku.run("mark_sent", one[2], "")
+        self.assertEqual(self.claim(sku), (1, []))
+
+    def test_a_lease_ends_and_the_count_rises(self):
+        sku = Sku(self.client)
+        one = request(1)
+        sku.reserve(one)
+        time.sleep(0.002)
+        counts = []
+        for _ in range(3):
+            counts.append(self.claim(sku, lease=1)[1][0][6])
+            time.sleep(0.003)
+        self.assertEqual(counts, ["1", "2", "3"])
+        self.assertEqual(sku.fields("reservation:" + one[2])["version"], "4")
+
+    def test_young_ones_are_left_alone_and_the_limit_holds(self):
+        sku = Sku(self.client, total=20)
+        sku.reserve(*(request(user) for user in range(1, 11)))
+        self.assertEqual(self.claim(sku, age=60_000), (0, []))
+        time.sleep(0.002)
+        self.assertEqual(len(self.claim(sku, limit=4)[1]), 4)
+
+    def test_what_has_moved_on_leaves_the_index(self):
+        sku = Sku(self.client)
+        released, gone, ordered = request(1), request(2), request(3)
+        sku.reserve(released, gone, ordered)
+        self.client.call("DEL", sku.key("reservation:" + gone[2]))
+        self.client.call("HSET", sku.key("reservation:" + released[2]), "status", "RELEASED")
+        self.client.call("HSET", sku.key("reservation:" + ordered[2]), "status", "CREATED")
+        time.sleep(0.002)
+        self.assertEqual(self.claim(sku), (0, []))
+        self.assertEqual(sku.pending(), set())
+
+    def test_bad_arguments(self):
+        sku = Sku(self.client)
+        for args in ((), (1, 2), (1, 2, 0), (1, 2, 513), ("x", 2, 3)):
+            with self.assertRaises(ReplyError):
+                sku.run("claim_pending", *args)
+
+
 class Table(Case):
     """tests/cases/book/reserve.tsv, which the embedded book is run against too."""
 

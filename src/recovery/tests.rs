@@ -1,0 +1,134 @@
+//! The scanner over ports that remember what was asked of them.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+
+use super::*;
+use crate::domain::{OrderId, ReserveOutcome, TraceContext, UserId, Uuid};
+use crate::ports::{PortError, PublishError, ReserveRequest};
+
+fn sku(id: i64) -> Sku {
+    Sku::new(1001, id).unwrap()
+}
+
+fn event(sku: Sku, n: u8) -> OrderCreateEvent {
+    OrderCreateEvent {
+        message_id: Uuid([n; 16]),
+        request_id: Uuid([n; 16]),
+        reservation_id: Uuid([n; 16]),
+        sku,
+        user_id: UserId::new(1).unwrap(),
+        order_id: OrderId::new(1).unwrap(),
+        created_at_micros: 1,
+        retry_count: 1,
+        trace: TraceContext::default(),
+    }
+}
+
+struct Index {
+    sales: RefCell<VecDeque<Result<Vec<Sku>, PortError>>>,
+    pending: RefCell<Vec<OrderCreateEvent>>,
+}
+
+impl PendingIndex for &Index {
+    async fn live_sales(&self, _deadline: Instant) -> Result<Vec<Sku>, PortError> {
+        self.sales.borrow_mut().pop_front().unwrap_or(Err(PortError::Unavailable))
+    }
+
+    async fn claim(
+        &self,
+        sku: Sku,
+        _age: Duration,
+        _lease: Duration,
+        max: usize,
+        _deadline: Instant,
+    ) -> Result<Vec<OrderCreateEvent>, PortError> {
+        let mut pending = self.pending.borrow_mut();
+        let (mut claimed, rest): (Vec<_>, Vec<_>) = pending.drain(..).partition(|event| event.sku == sku);
+        *pending = rest;
+        let left = claimed.split_off(max.min(claimed.len()));
+        pending.extend(left);
+        Ok(claimed)
+    }
+}
+
+#[derive(Default)]
+struct Book {
+    sent: RefCell<Vec<Uuid>>,
+}
+
+impl Reservations for Book {
+    async fn reserve(&self, _request: ReserveRequest, _deadline: Instant) -> Result<ReserveOutcome, PortError> {
+        Err(PortError::Internal)
+    }
+
+    async fn next_order_id(&self, _deadline: Instant) -> Result<OrderId, PortError> {
+        Err(PortError::Internal)
+    }
+
+    fn mark_sent(&self, _sku: Sku, reservation_id: Uuid) {
+        self.sent.borrow_mut().push(reservation_id);
+    }
+
+    async fn mark_pending(&self, _sku: Sku, _reservation_id: Uuid, _deadline: Instant) -> Result<bool, PortError> {
+        Err(PortError::Internal)
+    }
+
+    async fn release(
+        &self,
+        _sku: Sku,
+        _user_id: UserId,
+        _reservation_id: Uuid,
+        _deadline: Instant,
+    ) -> Result<bool, PortError> {
+        Err(PortError::Internal)
+    }
+}
+
+#[derive(Default)]
+struct Bus {
+    refuses: Cell<bool>,
+    sent: RefCell<Vec<OrderCreateEvent>>,
+}
+
+impl EventBus for Bus {
+    async fn publish(&self, event: OrderCreateEvent, _deadline: Instant) -> Result<(), PublishError> {
+        if self.refuses.get() {
+            return Err(PublishError::NotStored);
+        }
+        self.sent.borrow_mut().push(event);
+        Ok(())
+    }
+}
+
+fn settings() -> Settings {
+    Settings { scan_ms: 10, pending_age_ms: 1, lease_ms: 1_000, batch_max: 2 }
+}
+
+#[test]
+fn what_was_never_confirmed_is_sent_and_marked() {
+    shards::run(async {
+        let pending = vec![event(sku(1), 1), event(sku(2), 2), event(sku(1), 3), event(sku(1), 4), event(sku(9), 5)];
+        // Leaked: the port is used by reference, and the scanner runs in a task of its own.
+        let index: &'static Index = Box::leak(Box::new(Index {
+            sales: RefCell::new(VecDeque::from([Ok(vec![sku(1), sku(2)])])),
+            pending: RefCell::new(pending),
+        }));
+        let (book, bus, metrics) = (Rc::new(Book::default()), Rc::new(Bus::default()), Rc::new(Metrics::default()));
+        bus.refuses.set(true);
+        let scanner = PendingScanner::new(index, book.clone(), bus.clone(), settings(), metrics.clone());
+        scanner.sales.replace(vec![sku(2)]);
+        assert!(!scanner.scan().await);
+        assert_eq!((metrics.recovery_failed.get(), book.sent.borrow().len()), (1, 0), "not sent, so not marked");
+        bus.refuses.set(false);
+        let stopping = Gate::new();
+        let running = shards::spawn(scanner.run(stopping.clone()));
+        shards::sleep(Duration::from_millis(60)).await;
+        stopping.close();
+        running.await.unwrap();
+        let sent: Vec<_> = bus.sent.borrow().iter().map(|event| event.message_id.0[0]).collect();
+        assert_eq!(sent, [1, 3, 4], "all of the sales that are listed, and none of another");
+        assert_eq!(book.sent.borrow().len(), 3);
+        assert_eq!(metrics.recovery_resent.get(), 3);
+    });
+}
