@@ -98,6 +98,46 @@ pub trait PendingIndex {
     ) -> Result<Vec<OrderCreateEvent>, PortError>;
 }
 
+/// A unit on its way back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Release {
+    /// Its row in the outbox.
+    pub id: i64,
+    /// Whose stock it goes back to.
+    pub sku: Sku,
+    /// The reservation that held it.
+    pub reservation_id: Uuid,
+    /// The buyer's key.
+    pub request_id: Uuid,
+    /// The buyer.
+    pub user_id: UserId,
+    /// The order in the way, or the id that was reserved.
+    pub order_id: Option<i64>,
+    /// Why, as the buyer sees it.
+    pub reason: String,
+}
+
+/// What became of a release in Redis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Returned {
+    /// The unit is back, now or already, or there is no such reservation any more.
+    Done,
+    /// The books do not agree: the reservation is somebody's order there. Tried again later, and an alarm.
+    Refused,
+}
+
+/// Units whose release PostgreSQL has decided, and the way back for them.
+pub trait ReleaseOutbox {
+    /// Takes up to `max` that are due; nobody else gets them for a while.
+    async fn claim(&self, max: usize, deadline: Instant) -> Result<Vec<Release>, PortError>;
+
+    /// Shows the rejections of one SKU and gives their units back; one answer each, in order. Safe to repeat.
+    async fn give_back(&self, sku: Sku, rows: &[Release], deadline: Instant) -> Result<Vec<Returned>, PortError>;
+
+    /// Takes rows out of the outbox.
+    async fn applied(&self, ids: &[i64], deadline: Instant) -> Result<(), PortError>;
+}
+
 /// Why an event was not published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {

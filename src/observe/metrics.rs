@@ -211,6 +211,8 @@ pub struct Metrics {
     pub reservation_illegal_transition: Counter,
     pub recovery_resent: Counter,
     pub recovery_failed: Counter,
+    pub release_applied: Counter,
+    pub release_refused: Counter,
 
     pub mq_send_batch: HistogramOfSizes,
     pub mq_send_duration: Histogram,
@@ -406,6 +408,10 @@ impl Metrics {
         let help = "Messages that recovery sent again";
         for (result, counter) in [("sent", &self.recovery_resent), ("failed", &self.recovery_failed)] {
             visit("seckill_recovery_resends", help, &[("result", result)], count(counter));
+        }
+        let help = "Units given back after their order was turned down";
+        for (result, counter) in [("applied", &self.release_applied), ("refused", &self.release_refused)] {
+            visit("seckill_releases", help, &[("result", result)], count(counter));
         }
         let help = "State changes that the reservation state machine refused";
         visit("seckill_reservation_illegal_transition", help, &[], count(&self.reservation_illegal_transition));

@@ -1,8 +1,10 @@
 //! Recovery: what a process that died, or a broker that did not answer, has left unfinished.
 //!
-//! The pending scanner finds reservations whose message was never confirmed, through the sorted set of their SKU, and sends the
+//! [`ReleaseTask`] gives units back whose order was turned down. The pending scanner finds reservations whose message was never confirmed, through the sorted set of their SKU, and sends the
 //! message again: the same message_id, a higher retry_count. A claim is a lease in Redis, so many instances share the work;
 //! whatever is sent twice all the same is answered by the consumer's inbox.
+
+mod releases;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,6 +17,8 @@ use crate::domain::{OrderCreateEvent, Sku};
 use crate::observe::metrics::Metrics;
 use crate::ports::{EventBus, PendingIndex, Reservations};
 use crate::race::{First, race};
+
+pub use releases::ReleaseTask;
 
 /// Longest step against one of the services.
 const STEP: Duration = Duration::from_secs(2);

@@ -132,3 +132,65 @@ fn what_was_never_confirmed_is_sent_and_marked() {
         assert_eq!(metrics.recovery_resent.get(), 3);
     });
 }
+
+/// An outbox whose rows are given back as its table says.
+struct Outbox {
+    due: RefCell<Vec<crate::ports::Release>>,
+    answers: RefCell<Vec<(i64, Option<crate::ports::Returned>)>>,
+    applied: RefCell<Vec<i64>>,
+}
+
+impl crate::ports::ReleaseOutbox for &Outbox {
+    async fn claim(&self, _max: usize, _deadline: Instant) -> Result<Vec<crate::ports::Release>, PortError> {
+        Ok(self.due.take())
+    }
+
+    async fn give_back(
+        &self,
+        _sku: Sku,
+        rows: &[crate::ports::Release],
+        _deadline: Instant,
+    ) -> Result<Vec<crate::ports::Returned>, PortError> {
+        let answers = self.answers.borrow();
+        let answer = |id: i64| answers.iter().find(|(known, _)| *known == id).and_then(|(_, answer)| *answer);
+        rows.iter().map(|row| answer(row.id).ok_or(PortError::Unavailable)).collect()
+    }
+
+    async fn applied(&self, ids: &[i64], _deadline: Instant) -> Result<(), PortError> {
+        self.applied.borrow_mut().extend(ids);
+        Ok(())
+    }
+}
+
+#[test]
+fn only_units_that_are_back_leave_the_outbox() {
+    use crate::ports::{Release, Returned};
+    shards::run(async {
+        let release = |id: i64, sku: Sku| Release {
+            id,
+            sku,
+            reservation_id: Uuid([1; 16]),
+            request_id: Uuid([2; 16]),
+            user_id: UserId::new(1).unwrap(),
+            order_id: None,
+            reason: "PG_STOCK_EXHAUSTED".to_owned(),
+        };
+        let outbox = Outbox {
+            // The second SKU's Redis does not answer.
+            due: RefCell::new(vec![release(1, sku(1)), release(2, sku(2)), release(3, sku(1)), release(4, sku(1))]),
+            answers: RefCell::new(vec![
+                (1, Some(Returned::Done)),
+                (2, None),
+                (3, Some(Returned::Refused)),
+                (4, Some(Returned::Done)),
+            ]),
+            applied: RefCell::default(),
+        };
+        let metrics = Rc::new(Metrics::default());
+        let task = ReleaseTask::new(&outbox, Duration::from_millis(1), metrics.clone());
+        assert_eq!(task.work().await, Ok(4));
+        assert_eq!(*outbox.applied.borrow(), [1, 4]);
+        assert_eq!((metrics.release_applied.get(), metrics.release_refused.get()), (2, 1));
+        assert_eq!(task.work().await, Ok(0));
+    });
+}

@@ -21,10 +21,10 @@ use crate::identity::Identity;
 use crate::observe::metrics::{Metrics, Refusal, Route};
 use crate::ports::{EventBus, MessageSource, Reservations, ResultLookup};
 use crate::query::QueryService;
-use crate::recovery::PendingScanner;
+use crate::recovery::{PendingScanner, ReleaseTask};
 use crate::services::{
-    PostgresOrders, RedisBoard, RedisPending, RedisReservations, ReserveLimits, Results, RocketMqBus, RocketMqSource,
-    Scripts,
+    PostgresOrders, RedisBoard, RedisPending, RedisReservations, Releases, ReserveLimits, Results, RocketMqBus,
+    RocketMqSource, Scripts,
 };
 use crate::submit::{Orphan, SubmitService};
 
@@ -70,6 +70,7 @@ struct Parts {
     looking: Option<(Rc<Results>, JoinHandle<()>)>,
     lag: Option<JoinHandle<()>>,
     scanning: Option<JoinHandle<()>>,
+    releasing: Option<JoinHandle<()>>,
     stopping: Gate,
     redis: Vec<proto_clients::redis::Pool>,
     postgres: Vec<proto_clients::postgres::Pool>,
@@ -154,6 +155,7 @@ fn build(
         looking: None,
         lag: None,
         scanning: None,
+        releasing: None,
         stopping: Gate::new(),
         redis: Vec::new(),
         postgres: Vec::new(),
@@ -333,6 +335,7 @@ impl Parts {
         let orders = pool(config.postgres.order_connections_max)?;
         let side = pool(config.postgres.side_connections_max)?;
         self.postgres.extend([orders.clone(), side.clone()]);
+        let (board_redis, side_pool) = (redis.clone(), side.clone());
         let mq = &config.rocketmq;
         let (invisible, poll) = (Duration::from_millis(mq.invisible_ms), Duration::from_millis(mq.poll_ms));
         let source = || RocketMqSource::new(client.clone(), mq.topic.clone(), &mq.group, invisible, poll);
@@ -348,6 +351,11 @@ impl Parts {
         let working = shards::spawn(worker.clone().run());
         let projecting = shards::spawn(board.clone().run());
         self.worker = Some(WorkerParts { worker, working, board, projecting });
+        if context.index == 0 {
+            let outbox = Releases::new(board_redis, side_pool, scripts.clone(), metrics.clone());
+            let task = ReleaseTask::new(outbox, Duration::from_millis(config.recovery.scan_ms), metrics.clone());
+            self.releasing = Some(shards::spawn(task.run(self.stopping.clone())));
+        }
         // The shards' gauges are added up, so only one of them may know the lag of the whole topic.
         if context.index == 0 {
             self.lag = Some(shards::spawn(watch_lag(source(), metrics.clone(), self.stopping.clone())));
@@ -407,6 +415,9 @@ impl Parts {
         if let Some((results, looking)) = self.looking {
             results.close();
             finish("looks at results", looking, deadline).await;
+        }
+        if let Some(releasing) = self.releasing {
+            finish("units on their way back", releasing, deadline).await;
         }
         if let Some(lag) = self.lag {
             finish("lag watch", lag, deadline).await;
