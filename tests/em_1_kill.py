@@ -6,7 +6,8 @@ Usage: em_1_kill.py [rounds] [seed]      (default 25 rounds; SECKILL_BIN names t
 Each round is a sale of its own on the same data folder: buyers who click once, buyers who repeat their click, buyers who try
 again under another key, until the process is killed. The next one must answer every promise of the round with the very same
 ids. At the end the order store is read with SQL: one order for each promise, none beyond what was asked for, no user twice, no
-more than the units on sale, every assertion of sql/assertions empty.
+more than the units on sale, every assertion of sql/assertions empty. Then the order store is removed, and the next start makes
+it again from the journal.
 """
 
 import asyncio
@@ -137,6 +138,13 @@ def main():
         asyncio.run(check(server, ledger.promised))
         server.stop()
         orders = check_store(folder, ledger)
+        # The journal alone makes the orders again.
+        for path in (folder / "data").glob("orders.sqlite*"):
+            path.unlink()
+        server = Server(folder)
+        asyncio.run(check(server, ledger.promised))
+        server.stop()
+        assert check_store(folder, ledger) == orders
         assert len(ledger.promised) > 20 * rounds, f"too few promises for a test: {len(ledger.promised)}"
     except BaseException:
         print(f"seed {seed}; data and log are in {folder}")
