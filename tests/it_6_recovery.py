@@ -17,6 +17,7 @@ def main():
     with World("recovery") as world:
         sale = world.sale(LOST + 10)
         prefix = world.redis_key(sale, "").rstrip(":")
+        # Two processes scan; how they share is a matter of who looks first.
         # What an api leaves behind that is killed between the script and the send.
         lost = [request(user) for user in range(1, LOST + 1)]
         for at in range(0, LOST, 100):
@@ -29,7 +30,6 @@ def main():
         wait_for("an empty index", lambda: world.redis.call("ZCARD", prefix + ":pending") == 0)
         resent = [api.metric("seckill_recovery_resends_total", result="sent") for api in apis]
         assert sum(resent) == LOST, f"each once: {resent}"
-        assert all(resent), f"both had a share: {resent}"
         ids = world.sql(f"SELECT request_id, reservation_id, order_id FROM orders WHERE sku_id = {sale[1]}")
         assert sorted(map(tuple, ids)) == sorted((one[1], one[2], str(one[4])) for one in lost), "under other ids"
         one = lost[0]
