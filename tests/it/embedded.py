@@ -1,6 +1,7 @@
 """A server in embedded mode and a client, as the tests of embedded mode see them. Standard library only; needs SECKILL_BIN."""
 
 import asyncio
+import atexit
 import json
 import os
 import signal
@@ -25,6 +26,8 @@ class Server:
         folder.mkdir(parents=True, exist_ok=True)
         self.log = (folder / "log").open("ab")
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log, env=environment)
+        # A test that fails must not leave it behind.
+        atexit.register(self.process.kill)
         first = self.process.stdout.readline()
         if not first:
             raise AssertionError(f"the server did not start:\n{(folder / 'log').read_text()[-4000:]}")
