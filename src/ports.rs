@@ -7,8 +7,8 @@
 use std::time::{Duration, Instant};
 
 use crate::domain::{
-    OrderCreateEvent, OrderId, OrderOutcome, RejectReason, ReservationState, ReserveOutcome, Sku, UnitHolder, UserId,
-    Uuid,
+    OrderCreateEvent, OrderId, OrderOutcome, RejectReason, ReservationState, ReserveOutcome, Sku, TraceContext,
+    UnitHolder, UserId, Uuid,
 };
 
 /// Why a call through a port did not give an answer.
@@ -55,6 +55,23 @@ pub struct ReserveRequest {
     pub order_id: OrderId,
     /// Wall clock of the request, Unix microseconds.
     pub created_at_micros: u64,
+}
+
+impl ReserveRequest {
+    /// The message that asks for its order, as it is sent the first time.
+    pub fn event(&self, trace: TraceContext) -> OrderCreateEvent {
+        OrderCreateEvent {
+            message_id: self.message_id,
+            request_id: self.request_id,
+            reservation_id: self.reservation_id,
+            sku: self.sku,
+            user_id: self.user_id,
+            order_id: self.order_id,
+            created_at_micros: self.created_at_micros,
+            retry_count: 0,
+            trace,
+        }
+    }
 }
 
 /// The reservation book.

@@ -78,6 +78,13 @@ impl CreateArgs {
     pub fn window(&self, now_ms: u64) -> Result<Window, WhenError> {
         Window::new(self.starts_at, self.ends_at, now_ms)
     }
+
+    /// The terms of the sale, beginning now where they say so; its records outlive it by `sale.key_ttl_s`.
+    fn opening(&self, sku: Sku, settings: &Config) -> Result<Opening, WhenError> {
+        let Window { start_ms, end_ms } = self.window(shards::unix_micros() / 1_000)?;
+        let expire_at_ms = end_ms.saturating_add(settings.sale.key_ttl_s.saturating_mul(1_000));
+        Ok(Opening { sku, start_ms, end_ms, expire_at_ms, total: self.total })
+    }
 }
 
 impl ActivityCommand {
@@ -139,13 +146,10 @@ fn embedded(settings: &Config, command: &ActivityCommand, global: &Global) -> Ex
     };
     match command {
         ActivityCommand::Create(args) => {
-            let window = match args.window(shards::unix_micros() / 1_000) {
-                Ok(window) => window,
+            let opening = match args.opening(sku, settings) {
+                Ok(opening) => opening,
                 Err(error) => return output::bad_usage(global, error),
             };
-            let expire_at_ms = window.end_ms.saturating_add(settings.sale.key_ttl_s.saturating_mul(1_000));
-            let opening =
-                Opening { sku, start_ms: window.start_ms, end_ms: window.end_ms, expire_at_ms, total: args.total };
             done("created", operator.open(&opening))
         }
         ActivityCommand::Warm(_) => done("warm", operator.view(sku).map(|_| false)),
@@ -195,16 +199,16 @@ fn changed(global: &Global, done: Done, what: &str) -> ExitCode {
 }
 
 async fn create(sales: &Sales, settings: &Config, args: &CreateArgs, sku: Sku, global: &Global) -> ExitCode {
-    let window = match args.window(shards::unix_micros() / 1_000) {
-        Ok(window) => window,
+    let opening = match args.opening(sku, settings) {
+        Ok(opening) => opening,
         Err(error) => return output::bad_usage(global, error),
     };
     let micros = |ms: u64| i64::try_from(ms.saturating_mul(1_000)).unwrap_or(i64::MAX);
-    let Ok(total) = i32::try_from(args.total) else { return output::bad_usage(global, "total is out of range") };
+    let Ok(total) = i32::try_from(opening.total) else { return output::bad_usage(global, "total is out of range") };
     let sale = Sale {
-        start_at: micros(window.start_ms),
-        end_at: micros(window.end_ms),
-        expire_at: micros(window.end_ms.saturating_add(settings.sale.key_ttl_s.saturating_mul(1_000))),
+        start_at: micros(opening.start_ms),
+        end_at: micros(opening.end_ms),
+        expire_at: micros(opening.expire_at_ms),
         closed: false,
         generation: 1,
         total,

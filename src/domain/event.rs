@@ -234,6 +234,18 @@ pub struct UnitHolder {
     pub user_id: UserId,
 }
 
+impl From<&OrderCreateEvent> for UnitHolder {
+    fn from(event: &OrderCreateEvent) -> Self {
+        Self {
+            sku: event.sku,
+            reservation_id: event.reservation_id,
+            request_id: event.request_id,
+            message_id: event.message_id,
+            user_id: event.user_id,
+        }
+    }
+}
+
 impl UnitHolder {
     /// What an event that was refused still tells. `None` when any of the ids cannot be read, which the quarantine
     /// row then leaves to a person.

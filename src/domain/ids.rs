@@ -80,6 +80,20 @@ impl fmt::Display for Sku {
     }
 }
 
+/// Splits items into one group a SKU, each in its first item's place and in order within.
+pub fn by_sku<T>(items: Vec<T>, sku_of: impl Fn(&T) -> Sku) -> Vec<(Sku, Vec<T>)> {
+    let mut groups: Vec<(Sku, Vec<T>)> = Vec::new();
+    for item in items {
+        let sku = sku_of(&item);
+        // A batch holds few SKUs, mostly one: a scan beats a map.
+        match groups.iter_mut().find(|(known, _)| *known == sku) {
+            Some((_, group)) => group.push(item),
+            None => groups.push((sku, vec![item])),
+        }
+    }
+    groups
+}
+
 /// A leased run of order ids: `block << 12 ..= block << 12 | 4095`, repeated for `count` consecutive blocks.
 ///
 /// Blocks come from one shared counter that never falls below the milliseconds passed since 2026-01-01 and is
@@ -132,6 +146,13 @@ impl OrderIdBlock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn groups_keep_the_order_within_a_sku() {
+        let (one, two) = (Sku::new(1, 1).unwrap(), Sku::new(1, 2).unwrap());
+        let groups = by_sku(vec![(one, 'a'), (two, 'b'), (one, 'c')], |item| item.0);
+        assert_eq!(groups, [(one, vec![(one, 'a'), (one, 'c')]), (two, vec![(two, 'b')])]);
+    }
 
     #[test]
     fn ids_are_positive() {

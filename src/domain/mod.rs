@@ -11,7 +11,7 @@ mod timestamp;
 mod uuid;
 
 pub use event::{EVENT_BYTES_MAX, EVENT_TAG, EventError, OrderCreateEvent, SCHEMA_VERSION, TraceContext, UnitHolder};
-pub use ids::{ActivityId, ORDER_ID_MAX, OrderId, OrderIdBlock, Sku, SkuId, UserId};
+pub use ids::{ActivityId, ORDER_ID_MAX, OrderId, OrderIdBlock, Sku, SkuId, UserId, by_sku};
 pub use outcome::{OrderOutcome, RejectReason, ReserveOutcome};
 pub use reservation::{IllegalTransition, ReservationEvent, ReservationState};
 pub use timestamp::{format_rfc3339_micros, parse_rfc3339_micros};

@@ -105,6 +105,19 @@ pub enum Message {
     View(Sku, mailbox::Sender<Option<SaleView>>),
 }
 
+/// Asks the owner of the book from another thread.
+///
+/// # Errors
+/// [`PortError::Overloaded`]: its mailbox is full, nothing was done. [`PortError::Internal`]: it gave no answer.
+pub async fn ask<T: Send>(
+    owner: &mailbox::Sender<Message>,
+    message: impl FnOnce(mailbox::Sender<T>) -> Message,
+) -> Result<T, PortError> {
+    let (reply, mut answer) = mailbox::bounded(1);
+    owner.try_send(message(reply)).map_err(|_| PortError::Overloaded)?;
+    answer.recv().await.ok_or(PortError::Internal)
+}
+
 enum Job {
     Reserve(Vec<ReserveRequest>, oneshot::Sender<Answers>),
     Change(Entry, oneshot::Sender<Result<bool, ChangeError>>),

@@ -56,9 +56,43 @@ struct Note {
     admin: SocketAddr,
 }
 
-#[derive(serde::Deserialize)]
-struct Changed {
-    changed: bool,
+/// Where sales are on the admin listener.
+pub const PATH: &str = "/activities";
+
+/// The body that opens a sale: the terms of an [`Opening`]. Times are Unix milliseconds.
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "the fields are those of an opening")]
+pub struct Open {
+    pub activity_id: i64,
+    pub sku_id: i64,
+    pub start_ms: u64,
+    pub end_ms: u64,
+    pub expire_at_ms: u64,
+    pub total: i64,
+}
+
+impl Open {
+    fn of(opening: &Opening) -> Self {
+        let Opening { sku, start_ms, end_ms, expire_at_ms, total } = *opening;
+        let (activity_id, sku_id) = (sku.activity.get(), sku.sku.get());
+        Self { activity_id, sku_id, start_ms, end_ms, expire_at_ms, total }
+    }
+
+    /// The terms; `None` unless the ids are positive, the times in order and the units within a billion.
+    pub fn opening(&self) -> Option<Opening> {
+        let Self { start_ms, end_ms, expire_at_ms, total, .. } = *self;
+        let sku = Sku::new(self.activity_id, self.sku_id)?;
+        let sound = start_ms < end_ms && end_ms <= expire_at_ms && (0..=1_000_000_000).contains(&total);
+        sound.then_some(Opening { sku, start_ms, end_ms, expire_at_ms, total })
+    }
+}
+
+/// The answer to a change.
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+pub struct Changed {
+    /// Whether anything was changed.
+    pub changed: bool,
 }
 
 impl Operator {
@@ -78,12 +112,8 @@ impl Operator {
     /// # Errors
     /// [`OperatorError`]
     pub fn open(&self, opening: &Opening) -> Result<bool, OperatorError> {
-        let Opening { sku, start_ms, end_ms, expire_at_ms, total } = *opening;
-        let body = serde_json::json!({
-            "activity_id": sku.activity.get(), "sku_id": sku.sku.get(), "start_ms": start_ms, "end_ms": end_ms,
-            "expire_at_ms": expire_at_ms, "total": total,
-        });
-        self.changed(sku, &self.call("POST", "/activities", &body.to_string())?)
+        let body = serde_json::json!(Open::of(opening)).to_string();
+        self.changed(opening.sku, &self.call("POST", PATH, &body)?)
     }
 
     /// Closes a sale; `false`: it was closed.
@@ -91,7 +121,7 @@ impl Operator {
     /// # Errors
     /// [`OperatorError`]
     pub fn close(&self, sku: Sku) -> Result<bool, OperatorError> {
-        self.changed(sku, &self.call("POST", &format!("/activities/{}/{}/close", sku.activity, sku.sku), "")?)
+        self.changed(sku, &self.call("POST", &format!("{PATH}/{}/{}/close", sku.activity, sku.sku), "")?)
     }
 
     /// The sale as the book has it.
@@ -99,7 +129,7 @@ impl Operator {
     /// # Errors
     /// [`OperatorError`]
     pub fn view(&self, sku: Sku) -> Result<SaleView, OperatorError> {
-        let (status, body) = self.call("GET", &format!("/activities/{}/{}", sku.activity, sku.sku), "")?;
+        let (status, body) = self.call("GET", &format!("{PATH}/{}/{}", sku.activity, sku.sku), "")?;
         match (status, serde_json::from_str(&body)) {
             (200, Ok(view)) => Ok(view),
             (404, _) => Err(OperatorError::Unknown(sku)),

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use shards::mailbox;
 use shards::sync::{Queue, oneshot};
 
-use super::lane::{Answers, BATCH_MAX, Lane, Message};
+use super::lane::{Answers, BATCH_MAX, Lane, Message, ask};
 use super::store::{Store, StoredMessage};
 use crate::domain::{
     EVENT_TAG, OrderCreateEvent, OrderId, OrderIdBlock, OrderOutcome, ReserveOutcome, Sku, TraceContext, UserId, Uuid,
@@ -21,7 +21,6 @@ use crate::ports::{
     AttemptRow, Delivery, EventBus, MessageSource, OrderError, OrderMessage, Orders, PortError, PublishError,
     QuarantineRow, Reservations, ReserveRequest, ResultBoard, ResultLookup, ResultRow, Standing,
 };
-use crate::submit::Orphan;
 
 /// A shard's way to the owner of the book.
 #[derive(Clone)]
@@ -37,24 +36,17 @@ impl Desk {
         let count = requests.len();
         match self {
             Self::Here(lane) => lane.reserve(requests).await,
-            Self::There(owner) => {
-                let (reply, mut answers) = mailbox::bounded(1);
-                if owner.try_send(Message::Reserve(requests, reply)).is_err() {
-                    return vec![Err(PortError::Overloaded); count];
-                }
-                answers.recv().await.unwrap_or_else(|| vec![Err(PortError::Internal); count])
-            }
+            Self::There(owner) => match ask(owner, |reply| Message::Reserve(requests, reply)).await {
+                Ok(answers) => answers,
+                Err(error) => vec![Err(error); count],
+            },
         }
     }
 
     async fn standing(&self, sku: Sku, request_id: Uuid, user_id: UserId) -> Result<Standing, PortError> {
         match self {
             Self::Here(lane) => Ok(lane.standing(sku, &request_id, user_id)),
-            Self::There(owner) => {
-                let (reply, mut answer) = mailbox::bounded(1);
-                owner.try_send(Message::Look { sku, request_id, user_id, reply }).map_err(|_| PortError::Overloaded)?;
-                answer.recv().await.ok_or(PortError::Internal)
-            }
+            Self::There(owner) => ask(owner, |reply| Message::Look { sku, request_id, user_id, reply }).await,
         }
     }
 }
@@ -85,24 +77,16 @@ struct Waiting {
 pub struct EmbeddedReservations {
     desk: Desk,
     waiting: Rc<Queue<Waiting>>,
-    orphans: Rc<Queue<Orphan>>,
     blocks: OrderIdBlocks,
     block: RefCell<OrderIdBlock>,
     metrics: Rc<Metrics>,
 }
 
 impl EmbeddedReservations {
-    /// A book behind `desk`. What was reserved for a caller who had stopped waiting is ordered all the same; `orphans` is
-    /// told for the count.
-    pub fn new(
-        desk: Desk,
-        waiting_max: usize,
-        orphans: Rc<Queue<Orphan>>,
-        blocks: OrderIdBlocks,
-        metrics: Rc<Metrics>,
-    ) -> Rc<Self> {
+    /// A book behind `desk`; as many requests wait for it as the shard admits.
+    pub fn new(desk: Desk, waiting_max: usize, blocks: OrderIdBlocks, metrics: Rc<Metrics>) -> Rc<Self> {
         let block = RefCell::new(OrderIdBlock::empty());
-        Rc::new(Self { desk, waiting: Rc::new(Queue::new(waiting_max)), orphans, blocks, block, metrics })
+        Rc::new(Self { desk, waiting: Rc::new(Queue::new(waiting_max)), blocks, block, metrics })
     }
 
     /// Hands requests to the owner until [`close`](Self::close) and until what waits is answered.
@@ -130,14 +114,8 @@ impl EmbeddedReservations {
         let requests = batch.iter().map(|waiting| waiting.request).collect();
         let answers = self.desk.reserve(requests).await;
         for (waiting, answer) in batch.into_iter().zip(answers) {
-            let unheard = waiting.answer.send(answer).is_err();
-            if unheard
-                && answer == Ok(ReserveOutcome::Created)
-                && self.orphans.try_push(Orphan::of(&waiting.request)).is_err()
-            {
-                // It is in the book, and ordered from there.
-                tracing::debug!(reservation_id = %waiting.request.reservation_id, "reserved for nobody's ears");
-            }
+            // What was reserved for a caller who has stopped waiting is in the book, and ordered from there.
+            let _ = waiting.answer.send(answer);
         }
     }
 }
@@ -211,17 +189,7 @@ impl MessageSource for BookSource {
     async fn receive(&self, max: usize, _puller: usize) -> Result<Vec<Delivery<u32>>, PortError> {
         let ready = self.lane.take_ready(max, self.invisible, self.poll).await;
         let deliveries = ready.into_iter().map(|(number, attempt, request)| {
-            let event = OrderCreateEvent {
-                message_id: request.message_id,
-                request_id: request.request_id,
-                reservation_id: request.reservation_id,
-                sku: request.sku,
-                user_id: request.user_id,
-                order_id: request.order_id,
-                created_at_micros: request.created_at_micros,
-                retry_count: 0,
-                trace: TraceContext::default(),
-            };
+            let event = request.event(TraceContext::default());
             let mut body = Vec::with_capacity(512);
             event.encode(&mut body);
             Delivery {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use shards::sync::Gate;
 
-use crate::domain::Sku;
+use crate::domain::by_sku;
 use crate::observe::metrics::Metrics;
 use crate::ports::{PortError, Release, ReleaseOutbox, Returned};
 use crate::race::{First, race};
@@ -55,15 +55,8 @@ impl<O: ReleaseOutbox> ReleaseTask<O> {
     pub async fn work(&self) -> Result<usize, PortError> {
         let due = self.outbox.claim(CLAIM_MAX, shards::now() + STEP).await?;
         let count = due.len();
-        let mut by_sku: Vec<(Sku, Vec<Release>)> = Vec::new();
-        for release in due {
-            match by_sku.iter_mut().find(|(sku, _)| *sku == release.sku) {
-                Some((_, group)) => group.push(release),
-                None => by_sku.push((release.sku, vec![release])),
-            }
-        }
         let mut applied = Vec::with_capacity(count);
-        for (sku, group) in by_sku {
+        for (sku, group) in by_sku(due, |release| release.sku) {
             match self.outbox.give_back(sku, &group, shards::now() + STEP).await {
                 Ok(answers) => {
                     for (release, returned) in group.iter().zip(answers) {

@@ -12,6 +12,7 @@ use shards::sync::Gate;
 
 use super::control::Overview;
 use crate::embedded::lane::Message;
+use crate::embedded::operator;
 use crate::http::{Answered, ClientGone, ErrorIds, Handler, HttpConfig, Method, Observer, Phase, Request, Responder};
 use crate::observe::text::{openmetrics, process_rows};
 
@@ -42,7 +43,7 @@ impl Handler for Admin {
         let ids = ErrorIds { request_id: None, trace_id: [0; 16] };
         let responder = responder.no_store();
         let path = request.path();
-        if let Some(rest) = path.strip_prefix(activities::PATH) {
+        if let Some(rest) = path.strip_prefix(operator::PATH) {
             let owner = self.desk.0.borrow().clone();
             return match owner {
                 Some(owner) => activities::handle(request, rest, &owner, responder, &ids).await,

@@ -12,7 +12,7 @@ use shards::sync::{Gate, Queue};
 use shards::{JoinHandle, ShardContext};
 
 use super::control::{Control, Notice};
-use super::shard::{ORPHANS_MAX, ShardEnd, finish, serve_http, still_answering, until_stopped};
+use super::shard::{ORPHANS_MAX, Running, ShardEnd, finish, live, serve_http};
 use crate::config::{Config, Submit, Worker};
 use crate::embedded::book::Book;
 use crate::embedded::data;
@@ -98,20 +98,14 @@ pub(super) async fn run(
     notices: Sender<Notice>,
     embedded: Arc<Embedded>,
 ) -> ShardEnd {
-    let Some(mut control) = control else { return ShardEnd::Failed("no mailbox".to_owned()) };
+    let Some(control) = control else { return ShardEnd::Failed("no mailbox".to_owned()) };
     let metrics = Rc::new(Metrics::default());
     let parts = match build(&config, &context, public, &metrics, &embedded).await {
         Ok(parts) => parts,
         Err(reason) => return ShardEnd::Failed(reason),
     };
     drop(embedded);
-    // The mailbox has room for a notice of every shard.
-    let _ = notices.try_send(Notice::Started);
-    until_stopped(&mut control, &metrics, || parts.publish_levels(&metrics)).await;
-    let snapshots = still_answering(control, &metrics);
-    let unfinished = parts.take_down(&config, &metrics).await;
-    drop(snapshots);
-    ShardEnd::Stopped { unfinished }
+    live(parts, &config, &metrics, control, &notices).await
 }
 
 async fn build(
@@ -132,13 +126,8 @@ async fn build(
     };
     let settings = submit_settings(&config.submit);
     let orphans = Rc::new(Queue::new(ORPHANS_MAX));
-    let book = EmbeddedReservations::new(
-        desk.clone(),
-        settings.admission_max,
-        orphans.clone(),
-        embedded.blocks.clone(),
-        metrics.clone(),
-    );
+    let (admitted, blocks) = (settings.admission_max, embedded.blocks.clone());
+    let book = EmbeddedReservations::new(desk.clone(), admitted, blocks, metrics.clone());
     let submit =
         Rc::new(SubmitService::new(book.clone(), Rc::new(JournalBus), settings, metrics.clone(), orphans.clone()));
     let lookup = Rc::new(BookLookup { desk, store });
@@ -200,7 +189,7 @@ async fn own(config: &Config, embedded: &Embedded, store: Store, metrics: &Rc<Me
     })
 }
 
-impl Parts {
+impl Running for Parts {
     fn publish_levels(&self, metrics: &Metrics) {
         if let Some(owner) = &self.owner {
             metrics.mq_consumer_lag.set(i64::try_from(owner.lane.waiting()).unwrap_or(i64::MAX));

@@ -102,24 +102,44 @@ pub(super) async fn run(
     control: Option<Receiver<Control>>,
     notices: Sender<Notice>,
 ) -> ShardEnd {
-    let Some(mut control) = control else { return ShardEnd::Failed("no mailbox".to_owned()) };
+    let Some(control) = control else { return ShardEnd::Failed("no mailbox".to_owned()) };
     let metrics = Rc::new(Metrics::default());
     let parts = match build(&config, role, &context, public, &metrics) {
         Ok(parts) => parts,
         Err(reason) => return ShardEnd::Failed(reason),
     };
     parts.warm_up(&config).await;
+    live(parts, &config, &metrics, control, &notices).await
+}
+
+/// What a shard runs on, whichever side it is.
+pub(super) trait Running {
+    /// Copies what its parts count into the metrics.
+    fn publish_levels(&self, metrics: &Metrics);
+
+    /// The orderly stop; how many messages were let go unfinished.
+    async fn take_down(self, config: &Config, metrics: &Metrics) -> usize;
+}
+
+/// From the first request to the last: says that the shard is up, answers scrapes, stops in order when told to.
+pub(super) async fn live(
+    running: impl Running,
+    config: &Config,
+    metrics: &Rc<Metrics>,
+    mut control: Receiver<Control>,
+    notices: &Sender<Notice>,
+) -> ShardEnd {
     // The mailbox has room for a notice of every shard.
     let _ = notices.try_send(Notice::Started);
-    until_stopped(&mut control, &metrics, || parts.publish_levels(&metrics)).await;
-    let snapshots = still_answering(control, &metrics);
-    let unfinished = parts.take_down(&config, &metrics).await;
+    until_stopped(&mut control, metrics, || running.publish_levels(metrics)).await;
+    let snapshots = still_answering(control, metrics);
+    let unfinished = running.take_down(config, metrics).await;
     drop(snapshots);
     ShardEnd::Stopped { unfinished }
 }
 
 /// Answers scrapes until the stop. A main thread that is gone is one.
-pub(super) async fn until_stopped(control: &mut Receiver<Control>, metrics: &Metrics, levels: impl Fn()) {
+async fn until_stopped(control: &mut Receiver<Control>, metrics: &Metrics, levels: impl Fn()) {
     while let Some(Control::Snapshot(reply)) = control.recv().await {
         levels();
         // The scrape may have given up; the next one asks again.
@@ -128,7 +148,7 @@ pub(super) async fn until_stopped(control: &mut Receiver<Control>, metrics: &Met
 }
 
 /// Answers scrapes while the shard is taken down, so that the stop can be watched.
-pub(super) fn still_answering(mut control: Receiver<Control>, metrics: &Rc<Metrics>) -> JoinHandle<()> {
+fn still_answering(mut control: Receiver<Control>, metrics: &Rc<Metrics>) -> JoinHandle<()> {
     let metrics = metrics.clone();
     shards::spawn(async move {
         while let Some(message) = control.recv().await {
@@ -362,7 +382,9 @@ impl Parts {
         }
         Ok(())
     }
+}
 
+impl Running for Parts {
     /// Copies what pools count into the metrics.
     fn publish_levels(&self, metrics: &Metrics) {
         let stats = self.redis.iter().map(proto_clients::redis::Pool::stats);

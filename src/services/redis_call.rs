@@ -6,7 +6,6 @@ use std::time::Instant;
 use proto_clients::redis::{CallError, Command, ErrorKind, NotSent, Pool, Reply, Script, Unknown};
 
 use super::scripts::Scripts;
-use crate::domain::Sku;
 use crate::observe::metrics::{CallResult, Metrics, RedisOperation};
 use crate::ports::PortError;
 
@@ -38,20 +37,6 @@ impl Redis {
         self.metrics.redis(operation, label, shards::now() - started);
         result
     }
-}
-
-/// Splits items into one group a SKU, each in its first item's place and in order within.
-pub(super) fn by_sku<T>(items: Vec<T>, sku_of: impl Fn(&T) -> Sku) -> Vec<(Sku, Vec<T>)> {
-    let mut groups: Vec<(Sku, Vec<T>)> = Vec::new();
-    for item in items {
-        let sku = sku_of(&item);
-        // A batch holds few SKUs, mostly one: a scan beats a map.
-        match groups.iter_mut().find(|(known, _)| *known == sku) {
-            Some((_, group)) => group.push(item),
-            None => groups.push((sku, vec![item])),
-        }
-    }
-    groups
 }
 
 fn port_error(operation: RedisOperation, error: &CallError) -> PortError {
@@ -96,16 +81,4 @@ pub(super) fn codes(reply: &Reply, items: usize) -> Result<(&[u8], u64), PortErr
         return Err(PortError::Internal);
     }
     Ok((codes, u64::try_from(refused).unwrap_or(0)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn groups_keep_the_order_within_a_sku() {
-        let (one, two) = (Sku::new(1, 1).unwrap(), Sku::new(1, 2).unwrap());
-        let groups = by_sku(vec![(one, 'a'), (two, 'b'), (one, 'c')], |item| item.0);
-        assert_eq!(groups, [(one, vec![(one, 'a'), (one, 'c')]), (two, vec![(two, 'b')])]);
-    }
 }

@@ -9,9 +9,9 @@ use proto_clients::redis::{Command, Pool, Reply, dump};
 use shards::sync::{Queue, oneshot};
 
 use super::order_ids::OrderIds;
-use super::redis_call::{Redis, by_sku, codes};
+use super::redis_call::{Redis, codes};
 use super::scripts::{Scripts, key_prefix};
-use crate::domain::{OrderId, ReservationState, ReserveOutcome, Sku, UserId, Uuid};
+use crate::domain::{OrderId, ReservationState, ReserveOutcome, Sku, UserId, Uuid, by_sku};
 use crate::group_commit::{self, Limits};
 use crate::observe::metrics::{Metrics, RedisOperation};
 use crate::ports::{PortError, Reservations, ReserveRequest};

@@ -8,9 +8,9 @@ use proto_clients::redis::{Pool, Reply};
 use shards::sync::{Queue, oneshot};
 
 use super::orders::port_error as pg_port_error;
-use super::redis_call::{Redis, by_sku, codes};
+use super::redis_call::{Redis, codes};
 use super::scripts::{Scripts, key_prefix};
-use crate::domain::{OrderId, RejectReason, ReservationState, Sku, UserId, Uuid};
+use crate::domain::{OrderId, RejectReason, ReservationState, Sku, UserId, Uuid, by_sku};
 use crate::group_commit::{self, Limits};
 use crate::observe::metrics::{Metrics, RedisOperation};
 use crate::ports::{FinalResult, PortError, ResultBoard, ResultLookup, ResultRow, Standing};

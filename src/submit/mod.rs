@@ -153,7 +153,7 @@ impl<R: Reservations + 'static, B: EventBus + 'static> SubmitService<R, B> {
             ReserveOutcome::Created => {
                 self.metrics.reservation_created.inc();
                 self.recent.borrow_mut().insert(request.request_id, request.user_id, request.sku);
-                self.publish(event_of(&request, command.event_trace()), deadline).await
+                self.publish(request.event(command.event_trace()), deadline).await
             }
             ReserveOutcome::SameRequest { reservation_id, message_id, order_id, state, created_at_ms } => {
                 self.metrics.duplicate_request.inc();
@@ -233,7 +233,7 @@ impl<R: Reservations + 'static, B: EventBus + 'static> SubmitService<R, B> {
         }
         let age = Duration::from_micros(shards::unix_micros().saturating_sub(original.created_at_micros));
         let suspect_until = shards::now() + (2 * self.settings.deadline()).saturating_sub(age);
-        let event = event_of(original, trace);
+        let event = original.event(trace);
         self.adopt(Orphan { event, tries: 0, suspect_until: Some(suspect_until) });
     }
 
@@ -302,20 +302,6 @@ enum OrphanError {
     Publish(#[from] PublishError),
 }
 
-fn event_of(request: &ReserveRequest, trace: TraceContext) -> OrderCreateEvent {
-    OrderCreateEvent {
-        message_id: request.message_id,
-        request_id: request.request_id,
-        reservation_id: request.reservation_id,
-        sku: request.sku,
-        user_id: request.user_id,
-        order_id: request.order_id,
-        created_at_micros: request.created_at_micros,
-        retry_count: 0,
-        trace,
-    }
-}
-
 /// The `state` of a 202: QUEUED while the order is on its way, else what the reservation says.
 fn shown_state(state: ReservationState) -> &'static str {
     match state {
@@ -327,7 +313,7 @@ fn shown_state(state: ReservationState) -> &'static str {
 impl Orphan {
     /// The message of a reservation that was made for a caller who had stopped waiting.
     pub fn of(request: &ReserveRequest) -> Self {
-        Self { event: event_of(request, TraceContext::default()), tries: 0, suspect_until: None }
+        Self { event: request.event(TraceContext::default()), tries: 0, suspect_until: None }
     }
 }
 

@@ -155,11 +155,6 @@ impl Journal {
         self.sealed.len()
     }
 
-    /// Bytes of the segments that are full or left behind: what a snapshot would free.
-    pub fn sealed_bytes(&self) -> u64 {
-        self.sealed.iter().filter_map(|segment| std::fs::metadata(&segment.path).ok()).map(|file| file.len()).sum()
-    }
-
     /// What [`compact`] may do now, on a thread of its own: everything before the segment in use.
     pub fn compaction(&self) -> Option<Compaction> {
         let through = self.segment.as_ref().map_or(self.next, |open| open.segment.first) - 1;

@@ -310,7 +310,7 @@ mod with_a_book {
                     let size = compact(&compaction, 1_500).unwrap();
                     journal.compacted();
                     assert!(size > 0 && folder.segments().len() < before);
-                    assert_eq!(journal.sealed_bytes(), 0);
+                    assert_eq!(journal.sealed_count(), 0);
                     assert_eq!(book(&folder).unwrap(), whole, "after entry {at}");
                     let snapshot = folder::snapshot_path(&folder.0, compaction.through);
                     std::fs::copy(&snapshot, crashed.0.join(snapshot.file_name().unwrap())).unwrap();

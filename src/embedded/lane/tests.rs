@@ -168,17 +168,7 @@ fn what_has_no_order_is_delivered_again_after_a_restart_and_what_has_one_is_not(
         // One gets its order; the process ends before anybody is told.
         let first = request(1);
         let message = crate::embedded::store::StoredMessage {
-            event: crate::domain::OrderCreateEvent {
-                message_id: first.message_id,
-                request_id: first.request_id,
-                reservation_id: first.reservation_id,
-                sku: first.sku,
-                user_id: first.user_id,
-                order_id: first.order_id,
-                created_at_micros: first.created_at_micros,
-                retry_count: 0,
-                trace: Default::default(),
-            },
+            event: first.event(Default::default()),
             body: Vec::new(),
             broker_message_id: String::new(),
             attempt: 1,

@@ -152,7 +152,7 @@ impl Work<'_> {
         reason: RejectReason,
         other: Option<i64>,
     ) -> rusqlite::Result<OrderOutcome> {
-        release(self.connection, &holder(event), Some(other.unwrap_or(event.order_id.get())), reason.code())?;
+        release(self.connection, &UnitHolder::from(event), Some(other.unwrap_or(event.order_id.get())), reason.code())?;
         self.mark_rejected(event, reason, other)
     }
 
@@ -201,16 +201,6 @@ fn release(
         order_id,
         reason,
     ))
-}
-
-fn holder(event: &OrderCreateEvent) -> UnitHolder {
-    UnitHolder {
-        sku: event.sku,
-        reservation_id: event.reservation_id,
-        request_id: event.request_id,
-        message_id: event.message_id,
-        user_id: event.user_id,
-    }
 }
 
 /// Puts a message aside and, when it holds a unit, decides its release.

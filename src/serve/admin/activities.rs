@@ -11,34 +11,12 @@
 use shards::mailbox;
 
 use crate::domain::Sku;
-use crate::embedded::lane::{ChangeError, Message};
-use crate::embedded::record::Opening;
+use crate::embedded::lane::{ChangeError, Message, ask};
+use crate::embedded::operator::{Changed, Open};
 use crate::http::{Answered, ErrorIds, Method, Request, Responder};
+use crate::ports::PortError;
 
-/// Where sales are.
-pub(super) const PATH: &str = "/activities";
-
-#[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Open {
-    activity_id: i64,
-    sku_id: i64,
-    start_ms: u64,
-    end_ms: u64,
-    expire_at_ms: u64,
-    total: i64,
-}
-
-impl Open {
-    fn opening(&self) -> Option<Opening> {
-        let Self { start_ms, end_ms, expire_at_ms, total, .. } = *self;
-        let sku = Sku::new(self.activity_id, self.sku_id)?;
-        let sound = start_ms < end_ms && end_ms <= expire_at_ms && (0..=1_000_000_000).contains(&total);
-        sound.then_some(Opening { sku, start_ms, end_ms, expire_at_ms, total })
-    }
-}
-
-/// Answers a request whose path begins with [`PATH`]; `rest` is what follows.
+/// Answers a request whose path begins with [`PATH`](crate::embedded::operator::PATH); `rest` is what follows.
 pub(super) async fn handle(
     request: &Request<'_>,
     rest: &str,
@@ -53,44 +31,30 @@ pub(super) async fn handle(
         (Method::Post, []) => {
             let opening = serde_json::from_slice::<Open>(request.body()).ok().and_then(|open| open.opening());
             let Some(opening) = opening else { return responder.error(400, "INVALID_ARGUMENT", ids) };
-            let (reply, answer) = mailbox::bounded(1);
-            changed(owner, Message::Open(opening, reply), answer, responder, ids).await
+            changed(ask(owner, |reply| Message::Open(opening, reply)).await, responder, ids)
         }
         (Method::Post, [activity, id, "close"]) => {
             let Some(sku) = sku(activity, id) else { return responder.not_found(ids) };
-            let (reply, answer) = mailbox::bounded(1);
-            changed(owner, Message::Close(sku, reply), answer, responder, ids).await
+            changed(ask(owner, |reply| Message::Close(sku, reply)).await, responder, ids)
         }
         (Method::Get, [activity, id]) => {
             let Some(sku) = sku(activity, id) else { return responder.not_found(ids) };
-            let (reply, mut answer) = mailbox::bounded(1);
-            if owner.try_send(Message::View(sku, reply)).is_err() {
-                return responder.error(503, "DEPENDENCY_UNAVAILABLE", ids);
-            }
-            match answer.recv().await.flatten() {
-                Some(view) => json(responder, 200, &view, ids),
-                None => responder.not_found(ids),
+            match ask(owner, |reply| Message::View(sku, reply)).await {
+                Ok(Some(view)) => json(responder, 200, &view, ids),
+                Ok(None) => responder.not_found(ids),
+                Err(_) => responder.error(503, "DEPENDENCY_UNAVAILABLE", ids),
             }
         }
         _ => responder.not_found(ids),
     }
 }
 
-async fn changed(
-    owner: &mailbox::Sender<Message>,
-    message: Message,
-    mut answer: mailbox::Receiver<Result<bool, ChangeError>>,
-    responder: Responder<'_>,
-    ids: &ErrorIds,
-) -> Answered {
-    if owner.try_send(message).is_err() {
-        return responder.error(503, "DEPENDENCY_UNAVAILABLE", ids);
-    }
-    match answer.recv().await {
-        Some(Ok(changed)) => json(responder, 200, &serde_json::json!({ "changed": changed }), ids),
-        Some(Err(ChangeError::Different(_))) => responder.error(409, "DIFFERENT_TERMS", ids),
-        Some(Err(ChangeError::Unknown(_))) => responder.not_found(ids),
-        Some(Err(ChangeError::Port(_))) | None => responder.error(503, "DEPENDENCY_UNAVAILABLE", ids),
+fn changed(answer: Result<Result<bool, ChangeError>, PortError>, responder: Responder<'_>, ids: &ErrorIds) -> Answered {
+    match answer {
+        Ok(Ok(changed)) => json(responder, 200, &Changed { changed }, ids),
+        Ok(Err(ChangeError::Different(_))) => responder.error(409, "DIFFERENT_TERMS", ids),
+        Ok(Err(ChangeError::Unknown(_))) => responder.not_found(ids),
+        Ok(Err(ChangeError::Port(_))) | Err(_) => responder.error(503, "DEPENDENCY_UNAVAILABLE", ids),
     }
 }
 

@@ -11,7 +11,7 @@ use super::statements::{
     QUARANTINE_MESSAGE, Quarantine, REVERT_STOCK, quarantine_params,
 };
 use super::{PostgresOrders, duplicate};
-use crate::domain::{EVENT_TAG, OrderCreateEvent, OrderOutcome, RejectReason, UnitHolder};
+use crate::domain::{EVENT_TAG, OrderOutcome, RejectReason, UnitHolder};
 use crate::observe::metrics::{Anomaly, TxRetry};
 use crate::ports::{OrderError, OrderMessage};
 
@@ -229,7 +229,7 @@ impl Work<'_> {
     async fn quarantine(&self, tx: &mut Transaction<'_>, reason: RejectReason) -> Result<(), Abort> {
         let OrderMessage { event, body, broker_message_id, attempt } = *self.message;
         let mut params = Params::new();
-        let (holder, key) = (holder(event), event.message_key());
+        let (holder, key) = (UnitHolder::from(event), event.message_key());
         quarantine_params(
             &mut params,
             &Quarantine {
@@ -284,15 +284,5 @@ impl Work<'_> {
             rows @ (0 | 1) => Ok(rows),
             rows => Err(Abort::Rows(what, rows)),
         }
-    }
-}
-
-fn holder(event: &OrderCreateEvent) -> UnitHolder {
-    UnitHolder {
-        sku: event.sku,
-        reservation_id: event.reservation_id,
-        request_id: event.request_id,
-        message_id: event.message_id,
-        user_id: event.user_id,
     }
 }
