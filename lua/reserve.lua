@@ -5,7 +5,7 @@
 --            P:activity               hash    start_ms end_ms expire_at_ms total state ... (see warm.lua)
 --            P:stock                  string  units left
 --            P:buyers                 hash    user_id -> reservation_id
---            P:pending                zset    reservations not known to be in the broker; score created_at_ms, member reservation_id
+--            P:pending                zset    reservations not known to be in the broker; score created_at_ms (claim_pending.lua moves it), member reservation_id
 --            P:request:<request_id>   string  `<user_id>:<reservation_id>`
 --            P:reservation:<id>       hash    request_id user_id message_id order_id status version created_at_ms [traceparent]
 -- ARGV     7 a request, N <= 512 requests:

@@ -65,7 +65,7 @@ impl PendingIndex for RedisPending {
             command.arg_u64(u64::try_from(number).unwrap_or(u64::MAX));
         }
         let reply = self.redis.eval(RedisOperation::Claim, script, command, deadline).await?;
-        let fields = reply.as_array().and_then(|fields| fields.get(1..)).ok_or(PortError::Internal)?;
+        let fields = reply.as_array().ok_or(PortError::Internal)?;
         let (rows, []) = fields.as_chunks::<FIELDS>() else { return Err(PortError::Internal) };
         let events = rows.iter().filter_map(|row| {
             let event = event(sku, row);

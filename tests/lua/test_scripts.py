@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Tests of lua/*.lua on a private redis-server. Usage: test_scripts.py [seed] [rounds]"""
 
+import itertools
 import pathlib
 import random
 import sys
@@ -10,7 +11,20 @@ import uuid
 
 from private_redis import PrivateRedis, ReplyError, record
 
-TABLE = pathlib.Path(__file__).resolve().parents[1] / "cases" / "book" / "reserve.tsv"
+CASES = pathlib.Path(__file__).resolve().parents[1] / "cases" / "book"
+
+
+def table_rows(name):
+    """The rows of a table under tests/cases/book, without comments and without the line of names."""
+    lines = (CASES / name).read_text(encoding="utf-8").splitlines()
+    return [line.split("\t") for line in lines if not line.startswith("#")]
+
+
+def transitions():
+    """state -> event -> (code, state after), from transitions.tsv."""
+    names, *rows = table_rows("transitions.tsv")
+    return {row[0]: dict(zip(names[1:], (tuple(cell.split()) for cell in row[1:]))) for row in rows}
+
 
 SERVER = None
 SEED = random.randrange(1 << 32)
@@ -223,8 +237,7 @@ class Reserve(Case):
 class ClaimPending(Case):
     def claim(self, sku, age=0, lease=60_000, limit=100):
         reply = sku.run("claim_pending", age, lease, limit)
-        leased, flat = reply[0], reply[1:]
-        return leased, [flat[at:at + 8] for at in range(0, len(flat), 8)]
+        return [reply[at:at + 8] for at in range(0, len(reply), 8)]
 
     def test_each_goes_to_one_at_a_time_with_its_original_ids(self):
         sku = Sku(self.client)
@@ -232,15 +245,21 @@ class ClaimPending(Case):
         one, two = request(1, trace=trace), request(2)
         sku.reserve(one, two)
         time.sleep(0.002)
-        leased, claimed = self.claim(sku)
-        rows = {row[0]: row for row in claimed}
-        self.assertEqual(leased, 0)
+        rows = {row[0]: row for row in self.claim(sku)}
         self.assertEqual(rows[one[2]], [one[2], one[1], "1", one[3], str(one[4]), str(one[5]), "1", trace])
         self.assertEqual(rows[two[2]][-2:], ["1", ""])
         self.assertEqual(sku.fields("reservation:" + one[2])["status"], "MQ_PENDING")
-        self.assertEqual(self.claim(sku), (2, []), "under a lease")
+        self.assertEqual(self.claim(sku), [], "under a lease")
         sku.run("mark_sent", one[2], "")
-        self.assertEqual(self.claim(sku), (1, []))
+        self.assertEqual(self.claim(sku), [])
+
+    def test_those_under_a_lease_do_not_hide_the_others(self):
+        sku = Sku(self.client, total=20)
+        sku.reserve(*(request(user) for user in range(1, 11)))
+        time.sleep(0.002)
+        claimed = [row[0] for _ in range(5) for row in self.claim(sku, limit=2)]
+        self.assertEqual((len(set(claimed)), set(claimed)), (10, sku.pending()))
+        self.assertEqual(self.claim(sku, limit=2), [])
 
     def test_a_lease_ends_and_the_count_rises(self):
         sku = Sku(self.client)
@@ -249,7 +268,7 @@ class ClaimPending(Case):
         time.sleep(0.002)
         counts = []
         for _ in range(3):
-            counts.append(self.claim(sku, lease=1)[1][0][6])
+            counts.append(self.claim(sku, lease=1)[0][6])
             time.sleep(0.003)
         self.assertEqual(counts, ["1", "2", "3"])
         self.assertEqual(sku.fields("reservation:" + one[2])["version"], "4")
@@ -257,9 +276,9 @@ class ClaimPending(Case):
     def test_young_ones_are_left_alone_and_the_limit_holds(self):
         sku = Sku(self.client, total=20)
         sku.reserve(*(request(user) for user in range(1, 11)))
-        self.assertEqual(self.claim(sku, age=60_000), (0, []))
+        self.assertEqual(self.claim(sku, age=60_000), [])
         time.sleep(0.002)
-        self.assertEqual(len(self.claim(sku, limit=4)[1]), 4)
+        self.assertEqual(len(self.claim(sku, limit=4)), 4)
 
     def test_what_has_moved_on_leaves_the_index(self):
         sku = Sku(self.client)
@@ -269,7 +288,7 @@ class ClaimPending(Case):
         self.client.call("HSET", sku.key("reservation:" + released[2]), "status", "RELEASED")
         self.client.call("HSET", sku.key("reservation:" + ordered[2]), "status", "CREATED")
         time.sleep(0.002)
-        self.assertEqual(self.claim(sku), (0, []))
+        self.assertEqual(self.claim(sku), [])
         self.assertEqual(sku.pending(), set())
 
     def test_bad_arguments(self):
@@ -285,8 +304,7 @@ class Table(Case):
     WINDOWS = {"early": (30_000, 60_000), "over": (-60_000, -30_000)}
 
     def test_every_row(self):
-        lines = TABLE.read_text(encoding="utf-8").splitlines()
-        rows = [line.split("\t") for line in lines if not line.startswith("#")][1:]
+        rows = table_rows("reserve.tsv")[1:]
         self.assertGreater(len(rows), 20)
         for name, gate, units, calls, codes in rows:
             start, end = self.WINDOWS.get(gate, (-60_000, 60_000))
@@ -380,42 +398,62 @@ class States(Case):
     def release(self, why, version=""):
         return self.sku.run("release", why, self.one[2], 7, version)[0]
 
-    def test_table_of_every_move(self):
-        """Every state x every move: the answer and the state after it."""
+    def moves(self):
+        """Every event of the table, as the script call it is; each gives its code."""
+        one = self.one[2]
+        return {
+            "mark_sent": lambda version="": self.mark("mark_sent", version)[0],
+            "mark_pending": lambda version="": self.mark("mark_pending", version, "")[0],
+            "created": lambda: self.project("CREATED")[0], "rejected": lambda: self.project("REJECTED", code="X")[0],
+            "release_unsent": lambda version="": self.release("unsent", version),
+            "release_rejected": lambda version="": self.release("rejected", version),
+            "claim": lambda: "0" if one in self.sku.run("claim_pending", "0", "0", "100")[::8] else "-"}
+
+    def test_every_state_takes_every_event_as_the_table_says(self):
         ways = {
-            "RESERVED": [], "MQ_PENDING": ["p"], "MQ_SENT": ["s"], "CREATED": ["s", "C"], "REJECTED": ["s", "R"],
-            "RELEASED": ["u"]}
-        moves = {
-            "s": lambda: self.mark("mark_sent")[0], "p": lambda: self.mark("mark_pending", "", "")[0],
-            "C": lambda: self.project("CREATED")[0], "R": lambda: self.project("REJECTED", code="X")[0],
-            "u": lambda: self.release("unsent"), "r": lambda: self.release("rejected")}
-        expected = {
-            "RESERVED": {"s": ("0", "MQ_SENT"), "p": ("0", "MQ_PENDING"), "C": ("0", "CREATED"), "R": ("0", "REJECTED"),
-                         "u": ("0", "RELEASED"), "r": ("3", "RESERVED")},
-            "MQ_PENDING": {"s": ("0", "MQ_SENT"), "p": ("1", "MQ_PENDING"), "C": ("0", "CREATED"),
-                           "R": ("0", "REJECTED"), "u": ("0", "RELEASED"), "r": ("3", "MQ_PENDING")},
-            "MQ_SENT": {"s": ("1", "MQ_SENT"), "p": ("2", "MQ_SENT"), "C": ("0", "CREATED"), "R": ("0", "REJECTED"),
-                        "u": ("3", "MQ_SENT"), "r": ("3", "MQ_SENT")},
-            "CREATED": {"s": ("2", "CREATED"), "p": ("2", "CREATED"), "C": ("1", "CREATED"), "R": ("3", "CREATED"),
-                        "u": ("3", "CREATED"), "r": ("3", "CREATED")},
-            "REJECTED": {"s": ("2", "REJECTED"), "p": ("2", "REJECTED"), "C": ("3", "REJECTED"), "R": ("1", "REJECTED"),
-                         "u": ("3", "REJECTED"), "r": ("0", "RELEASED")},
-            "RELEASED": {"s": ("3", "RELEASED"), "p": ("3", "RELEASED"), "C": ("3", "RELEASED"), "R": ("2", "RELEASED"),
-                         "u": ("1", "RELEASED"), "r": ("1", "RELEASED")}}
+            "RESERVED": [], "MQ_PENDING": ["mark_pending"], "MQ_SENT": ["mark_sent"], "CREATED": ["mark_sent", "created"],
+            "REJECTED": ["mark_sent", "rejected"], "RELEASED": ["release_unsent"]}
+        table = transitions()
+        self.assertEqual(list(ways), list(table))
         for state, way in ways.items():
-            for move, (code, after) in expected[state].items():
-                with self.subTest(state=state, move=move):
+            for event, (code, after) in table[state].items():
+                with self.subTest(state=state, event=event):
                     self.setUp()
+                    moves = self.moves()
+                    self.assertEqual(list(moves), list(table[state]))
                     for step in way:
                         moves[step]()
                     status, version = self.state()
                     self.assertEqual(status, state)
                     stock = self.sku.stock()
-                    self.assertEqual((moves[move](), self.state()[0]), (code, after))
+                    if code == "0" and event not in ("created", "rejected", "claim"):
+                        self.assertEqual(moves[event](str(version + 1)), "4", "a version of another life changes nothing")
+                        self.assertEqual(self.state(), (state, version))
+                    self.assertEqual((moves[event](), self.state()[0]), (code, after))
                     self.assertEqual(self.state()[1], version + (code == "0"))
                     self.assertEqual(self.sku.stock(), stock + (after == "RELEASED" != state))
-                    self.assertEqual(moves[move]() in "12345", True, "the second time changes nothing")
+                    if event != "claim":
+                        self.assertIn(moves[event](), "123", "the second time changes nothing")
                     self.assertEqual(self.sku.stock(), stock + (after == "RELEASED" != state))
+
+    def test_every_history_of_four_events(self):
+        """All 2,401: state, version, unit, buyer, index and result after each event are what the table leads to."""
+        table, events = transitions(), list(self.moves())
+        for history in itertools.product(events, repeat=4):
+            self.setUp()
+            moves, state, version, shown = self.moves(), "RESERVED", 1, ""
+            for event in history:
+                code, after = table[state][event]
+                self.assertEqual(moves[event](), code, f"{history}: {event} of {state}")
+                released_order = event == "created" and state == "RELEASED"
+                if event in ("created", "rejected") and (code in "012" or released_order) and not shown:
+                    shown = event.upper()
+                state, version = after, version + (code == "0")
+            self.assertEqual(self.state(), (state, version), history)
+            free = state == "RELEASED"
+            self.assertEqual((self.sku.stock(), self.sku.buyers() == {}), (4 + free, free), history)
+            self.assertEqual(self.one[2] in self.sku.pending(), state in ("RESERVED", "MQ_PENDING"), history)
+            self.assertEqual(self.sku.fields("result:" + self.one[1]).get("state", ""), shown, history)
 
     def test_pending_index_follows(self):
         for way, left in [("s", False), ("p", True), ("u", False), ("C", False), ("R", False)]:
