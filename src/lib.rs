@@ -20,6 +20,7 @@ pub mod ports;
 pub mod query;
 mod race;
 pub mod recovery;
+pub mod resilience;
 pub mod sale;
 pub mod serve;
 pub mod services;

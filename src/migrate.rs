@@ -6,9 +6,10 @@ use proto_clients::postgres::{CallError, Client, CommitError, DecodeError, Param
 use sha2::{Digest, Sha256};
 
 /// The migrations, in order. An applied file must not change any more.
-const MIGRATIONS: [(&str, &str); 2] = [
+const MIGRATIONS: [(&str, &str); 3] = [
     ("0001_tables.sql", include_str!("../sql/migrations/0001_tables.sql")),
     ("0002_order_batch.sql", include_str!("../sql/migrations/0002_order_batch.sql")),
+    ("0003_projection_cursor.sql", include_str!("../sql/migrations/0003_projection_cursor.sql")),
 ];
 const TABLE: &str = include_str!("../sql/schema_migrations.sql");
 

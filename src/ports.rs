@@ -155,6 +155,32 @@ pub trait ReleaseOutbox {
     async fn applied(&self, ids: &[i64], deadline: Instant) -> Result<(), PortError>;
 }
 
+/// A committed outcome and its place in the order of outcomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SettledRow {
+    /// When it was settled by PostgreSQL's clock, Unix microseconds.
+    pub processed_at: i64,
+    /// The message.
+    pub message_id: Uuid,
+    /// What to show; `None` when nobody is left to show it to.
+    pub result: Option<ResultRow>,
+}
+
+/// Committed outcomes in order, and how far they have been shown.
+pub trait SettledOutcomes {
+    /// Makes the cursor.
+    async fn open(&self, deadline: Instant) -> Result<(), PortError>;
+
+    /// The next `max` outcomes, for this caller alone for a while; none while another one has them.
+    async fn claim(&self, max: usize, deadline: Instant) -> Result<Vec<SettledRow>, PortError>;
+
+    /// Shows outcomes of one SKU; how many the reservations contradict. Safe to repeat.
+    async fn show(&self, sku: Sku, rows: &[ResultRow], deadline: Instant) -> Result<u64, PortError>;
+
+    /// All outcomes up to `last` are shown.
+    async fn advance(&self, last: &SettledRow, deadline: Instant) -> Result<(), PortError>;
+}
+
 /// Why an event was not published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
@@ -168,6 +194,11 @@ pub enum PublishError {
 
 /// The durable queue of order events, producer side.
 pub trait EventBus {
+    /// Whether it makes sense to publish now. `false`: the broker is known to be down.
+    fn is_available(&self) -> bool {
+        true
+    }
+
     /// Publishes one event; Ok means that the broker answered that it has it.
     async fn publish(&self, event: OrderCreateEvent, deadline: Instant) -> Result<(), PublishError>;
 }
@@ -200,6 +231,11 @@ pub trait MessageSource {
     /// Acknowledges; for each handle whether the broker took it.
     async fn ack(&self, handles: &[Self::Handle], deadline: Instant) -> Vec<Result<(), PortError>>;
 
+    /// Whether the retry budget has room for acks that just failed; counts it if so.
+    fn may_retry(&self) -> bool {
+        true
+    }
+
     /// Hides the message for `for_time` from now; the handle to use from then on.
     async fn extend(&self, handle: &Self::Handle, for_time: Duration) -> Result<Self::Handle, PortError>;
 
@@ -219,17 +255,26 @@ pub enum OrderError {
     /// A passing fault of this transaction; tried again with the same ids.
     #[error("the order transaction failed for now: {0}")]
     Transient(String),
+    /// It did not answer, in time or at all: perhaps committed. Tried again with the same ids.
+    #[error("the order store did not answer: {0}")]
+    Unanswered(String),
     /// A broken rule of the store or a bug.
     #[error("the order transaction failed: {0}")]
     Internal(String),
 }
 
 impl OrderError {
+    /// Whether the store is ill, rather than this transaction.
+    pub const fn is_fault_of_store(&self) -> bool {
+        matches!(self, Self::Unavailable(_) | Self::Unanswered(_))
+    }
+
     /// The attempt log's code.
     pub const fn code(&self) -> &'static str {
         match self {
             Self::Unavailable(_) => "STORE_UNAVAILABLE",
             Self::Transient(_) => "TRANSIENT",
+            Self::Unanswered(_) => "UNANSWERED",
             Self::Internal(_) => "INTERNAL_ERROR",
         }
     }
@@ -252,6 +297,14 @@ pub struct OrderMessage<'a> {
 pub trait Orders {
     /// Settles messages of one SKU: one outcome each, in order, every `Ok` durably committed.
     async fn settle(&self, messages: &[OrderMessage<'_>], deadline: Instant) -> Vec<Result<OrderOutcome, OrderError>>;
+
+    /// Whether the retry budget has room for what just failed; counts it if so.
+    fn may_retry(&self) -> bool {
+        true
+    }
+
+    /// Whether the store takes work. Cheap; asked once in a while after it refused some.
+    async fn probe(&self, deadline: Instant) -> bool;
 
     /// Puts a message aside with its reason and, when it holds a unit, writes that unit's release in the same
     /// transaction. Safe to repeat.

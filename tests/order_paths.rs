@@ -181,6 +181,8 @@ fn the_batch_and_the_single_path_give_the_same() {
         let pool = Pool::new(config);
         seckill::migrate::migrate(&pool).await.unwrap();
         let metrics = Rc::new(Metrics::default());
+        let settings = seckill::config::load(&seckill::config::Sources::default()).unwrap().resilience;
+        let guards = seckill::resilience::Guards::new(&settings, &metrics);
         let store = PostgresOrders::new(
             pool.clone(),
             pool.clone(),
@@ -188,6 +190,7 @@ fn the_batch_and_the_single_path_give_the_same() {
             GROUP.to_owned(),
             "test".to_owned(),
             metrics.clone(),
+            guards.postgres,
         );
         let mut runner = TestRunner::new(ProptestConfig::default());
         let strategy = (proptest::collection::vec(draft(), 1..40), 0i32..45, 2usize..40);

@@ -48,6 +48,11 @@ fn ranges(rules: &mut Rules, config: &Config) {
         ("recovery.pending_age_ms", config.recovery.pending_age_ms, 500, 600_000),
         ("recovery.lease_ms", config.recovery.lease_ms, 500, 600_000),
         ("recovery.batch_max", config.recovery.batch_max as u64, 1, 512),
+        ("resilience.breaker_failures", u64::from(config.resilience.breaker_failures), 1, 32),
+        ("resilience.breaker_open_ms", config.resilience.breaker_open_ms, 10, 60_000),
+        ("resilience.breaker_open_max_ms", config.resilience.breaker_open_max_ms, 10, 60_000),
+        ("resilience.retry_percent", u64::from(config.resilience.retry_percent), 0, 100),
+        ("resilience.retry_floor_per_min", u64::from(config.resilience.retry_floor_per_min), 0, 10_000),
         ("embedded.segment_mib", config.embedded.segment_mib, 1, 1_024),
         ("redis.connections_max", config.redis.connections_max as u64, 1, 64),
         ("redis.io_timeout_ms", config.redis.io_timeout_ms, 1, 60_000),
@@ -86,6 +91,13 @@ fn budgets(rules: &mut Rules, config: &Config) {
         format!(
             "submit.deadline_ms = {} is shorter than its parts: validate_ms + reserve_ms + publish_ms + encode_ms = {parts}",
             submit.deadline_ms
+        )
+    });
+    let resilience = &config.resilience;
+    rules.require(resilience.breaker_open_ms <= resilience.breaker_open_max_ms, || {
+        format!(
+            "resilience.breaker_open_ms = {} is longer than resilience.breaker_open_max_ms = {}",
+            resilience.breaker_open_ms, resilience.breaker_open_max_ms
         )
     });
     let sale = &config.sale;

@@ -31,6 +31,8 @@ section!(
         sale: Sale,
         /// `[recovery]`
         recovery: Recovery,
+        /// `[resilience]`
+        resilience: Resilience,
         /// `[embedded]`
         embedded: Embedded,
         /// `[redis]`
@@ -198,6 +200,22 @@ section!(
         lease_ms: u64,
         /// Reservations of one SKU claimed at a time.
         batch_max: usize,
+    }
+);
+
+section!(
+    /// Breakers and retry budgets.
+    Resilience {
+        /// Faults in a row that open a breaker.
+        breaker_failures: u32,
+        /// First cool-down of an open breaker.
+        breaker_open_ms: u64,
+        /// Longest cool-down.
+        breaker_open_max_ms: u64,
+        /// Retries allowed, in percent of the first tries of a minute.
+        retry_percent: u32,
+        /// Retries a minute that are free.
+        retry_floor_per_min: u32,
     }
 );
 

@@ -244,6 +244,11 @@ impl Orders for StoredOrders {
         }
     }
 
+    /// The store's thread is part of this process.
+    async fn probe(&self, _deadline: Instant) -> bool {
+        true
+    }
+
     async fn quarantine(&self, row: &QuarantineRow, _deadline: Instant) -> Result<(), PortError> {
         self.0.quarantine(row.clone()).await
     }

@@ -4,10 +4,11 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use super::Fulfil;
 use super::in_hand::Held;
-use super::{Fulfil, retry};
 use crate::group_commit::{self, Limits};
 use crate::ports::{MessageSource, Orders, ResultBoard};
+use crate::resilience::Retry;
 
 /// Longest round trip of an ack.
 const ACK: Duration = Duration::from_secs(3);
@@ -50,7 +51,8 @@ where
     O: Orders + 'static,
     B: ResultBoard + 'static,
 {
-    for attempt in 1..=fulfil.settings.ack_tries_max {
+    let mut retry = Retry::started(shards::now()).tries(fulfil.settings.ack_tries_max);
+    loop {
         let handles: Vec<S::Handle> = batch.iter().map(|ack| ack.held.handle()).collect();
         let results = fulfil.source.ack(&handles, shards::now() + ACK).await;
         let total = batch.len();
@@ -62,9 +64,12 @@ where
         }
         fulfil.metrics.mq_acks.add((total - failed.len()) as u64);
         let Some((_, error)) = failed.first() else { return };
-        tracing::warn!(count = failed.len(), %error, attempt, "acks failed");
+        tracing::warn!(count = failed.len(), %error, "acks failed");
+        let Some(pause) = retry.next(shards::now(), shards::random_u64()).filter(|_| fulfil.source.may_retry()) else {
+            fulfil.metrics.mq_ack_failures.add(failed.len() as u64);
+            return;
+        };
         batch = failed.into_iter().map(|(ack, _)| ack).collect();
-        shards::sleep(retry::pause(attempt, shards::random_u64())).await;
+        shards::sleep(pause).await;
     }
-    fulfil.metrics.mq_ack_failures.add(batch.len() as u64);
 }

@@ -14,7 +14,6 @@ mod attempts;
 mod in_hand;
 mod lanes;
 mod puller;
-mod retry;
 mod settle;
 
 use std::cell::{Cell, RefCell};
@@ -31,6 +30,11 @@ use crate::ports::{AttemptRow, MessageSource, Orders, ResultBoard};
 use ack::Ack;
 use in_hand::InHand;
 use lanes::Lanes;
+
+/// First and longest pause between two probes of an order store that refused work, and the longest probe.
+const PROBE_FIRST: Duration = Duration::from_millis(100);
+const PROBE_LAST: Duration = Duration::from_secs(1);
+const PROBE: Duration = Duration::from_secs(2);
 
 /// Times and limits of fulfilment that do not come from `[worker]`.
 #[derive(Debug, Clone, Copy)]
@@ -62,9 +66,9 @@ pub struct Fulfil<S: MessageSource, O, B> {
     attempts: Rc<Queue<AttemptRow>>,
     /// Messages being worked on, at most `settings.workers`.
     working: Cell<usize>,
-    /// While the order store is down nothing is pulled before this time.
-    pull_after: Cell<Option<Instant>>,
-    pull_backoff: Cell<Duration>,
+    /// While the order store is down nothing is pulled: when to probe it next.
+    probe_at: Cell<Option<Instant>>,
+    probe_pause: Cell<Duration>,
     stopping: Gate,
     cancelled: Gate,
 }
@@ -112,8 +116,8 @@ where
             acks: Rc::new(Queue::new(in_flight_max)),
             attempts: Rc::new(Queue::new(attempts::WAITING_MAX)),
             working: Cell::new(0),
-            pull_after: Cell::new(None),
-            pull_backoff: Cell::new(Duration::ZERO),
+            probe_at: Cell::new(None),
+            probe_pause: Cell::new(Duration::ZERO),
             stopping: Gate::new(),
             cancelled: Gate::new(),
             settings,
@@ -183,16 +187,36 @@ where
         tracing::error!(what, "a task panicked");
     }
 
-    /// The order store refuses work: pull less and less often until it takes some again.
+    /// The order store refuses work: nothing is pulled until a probe says that it takes some again. Messages wait better
+    /// in the broker, where no delivery of theirs is used up.
     fn store_is_down(&self) {
-        let backoff = (self.pull_backoff.get() * 2).clamp(Duration::from_millis(100), Duration::from_secs(2));
-        self.pull_backoff.set(backoff);
-        self.pull_after.set(Some(shards::now() + backoff));
+        // All that is in hand fails at once: that is one outage, not many.
+        if self.probe_at.get().is_none() {
+            self.schedule_probe();
+        }
+    }
+
+    fn schedule_probe(&self) {
+        let pause = (self.probe_pause.get() * 2).clamp(PROBE_FIRST, PROBE_LAST);
+        self.probe_pause.set(pause);
+        self.probe_at.set(Some(shards::now() + pause));
     }
 
     fn store_is_up(&self) {
-        self.pull_backoff.set(Duration::ZERO);
-        self.pull_after.set(None);
+        self.probe_pause.set(Duration::ZERO);
+        self.probe_at.set(None);
+    }
+
+    /// Asks the store whether it is back; one of several pullers does.
+    async fn probe(&self) {
+        // Others come back when this one is certainly done.
+        self.probe_at.set(Some(shards::now() + 2 * PROBE));
+        if self.orders.probe(shards::now() + PROBE).await {
+            tracing::info!("the order store takes work again");
+            self.store_is_up();
+        } else {
+            self.schedule_probe();
+        }
     }
 
     fn finished(&self, outcome: Processed, since: Instant) {

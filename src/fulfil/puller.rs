@@ -24,8 +24,12 @@ where
     B: ResultBoard + 'static,
 {
     while !fulfil.stopping.is_closed() {
-        if let Some(until) = fulfil.pull_after.get().filter(|until| *until > shards::now()) {
-            race(shards::sleep_until(until), fulfil.stopping.closed()).await;
+        if let Some(at) = fulfil.probe_at.get() {
+            if at > shards::now() {
+                race(shards::sleep_until(at), fulfil.stopping.closed()).await;
+            } else {
+                fulfil.probe().await;
+            }
             continue;
         }
         let slots = fulfil.take_slots(fulfil.settings.receive_max);

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use super::in_hand::Held;
 use super::lanes::Job;
-use super::{Fulfil, ack, attempts, puller, retry};
+use super::{Fulfil, ack, attempts, puller};
 use crate::domain::{OrderCreateEvent, OrderOutcome};
 use crate::observe::metrics::Processed;
 use crate::ports::{AttemptRow, FinalResult, MessageSource, OrderError, OrderMessage, Orders, ResultBoard, ResultRow};
+use crate::resilience::Retry;
 
 /// Starts transactions while there are free workers and lanes that want one.
 pub(super) fn work<S, O, B>(fulfil: &Rc<Fulfil<S, O, B>>)
@@ -54,24 +55,30 @@ where
     O: Orders + 'static,
     B: ResultBoard + 'static,
 {
-    for attempt in 1..=retry::TRIES_MAX {
+    let mut retry = Retry::started(shards::now());
+    loop {
         let messages: Vec<OrderMessage<'_>> = batch.iter().map(message).collect();
         let deadline = shards::now() + fulfil.limits.transaction;
         let outcomes = fulfil.orders.settle(&messages, deadline).await;
-        let last = attempt == retry::TRIES_MAX || fulfil.cancelled.is_closed();
+        let mut pause =
+            (!fulfil.cancelled.is_closed()).then(|| retry.next(shards::now(), shards::random_u64())).flatten();
+        let passing = |outcome: &Result<_, OrderError>| {
+            matches!(outcome, Err(OrderError::Transient(_) | OrderError::Unanswered(_)))
+        };
+        if outcomes.iter().any(passing) && pause.is_some() && !fulfil.orders.may_retry() {
+            pause = None;
+        }
         let mut again = Vec::new();
         for (job, outcome) in batch.into_iter().zip(outcomes) {
             match outcome {
                 Ok(outcome) => settled(fulfil, job, outcome),
-                Err(OrderError::Transient(_)) if !last => again.push(job),
+                Err(OrderError::Transient(_) | OrderError::Unanswered(_)) if pause.is_some() => again.push(job),
                 Err(error) => failed(fulfil, job, &error),
             }
         }
-        if again.is_empty() {
-            return;
-        }
+        let Some(pause) = pause.filter(|_| !again.is_empty()) else { return };
         batch = again;
-        shards::sleep(retry::pause(attempt, shards::random_u64())).await;
+        shards::sleep(pause).await;
     }
 }
 
@@ -147,7 +154,7 @@ where
     O: Orders + 'static,
     B: ResultBoard + 'static,
 {
-    if matches!(error, OrderError::Unavailable(_)) {
+    if error.is_fault_of_store() {
         fulfil.store_is_down();
     }
     attempts::push(fulfil, attempt_row(&job.event, &job.held, "FAILED", error.code()));

@@ -155,6 +155,14 @@ labels!(
     TxRetry { Serialization => "40001", Deadlock => "40P01", Connection => "08xxx", Other => "other", }
 );
 labels!(
+    /// `dependency` of breakers and retries.
+    Dependency { Redis => "redis", RocketMq => "rocketmq", Postgres => "postgres", }
+);
+labels!(
+    /// `state` of breakers.
+    BreakerState { Closed => "closed", HalfOpen => "half_open", Open => "open", }
+);
+labels!(
     /// `operation` of unexpected affected-row counts.
     Anomaly { Inbox => "inbox", Stock => "stock", Order => "order", Outbox => "outbox", Batch => "batch", }
 );
@@ -214,6 +222,13 @@ pub struct Metrics {
     pub release_applied: Counter,
     pub release_refused: Counter,
 
+    pub breaker_state: [[Gauge; BreakerState::TEXTS.len()]; Dependency::TEXTS.len()],
+    pub breaker_transitions: [[Counter; BreakerState::TEXTS.len()]; Dependency::TEXTS.len()],
+    pub breaker_refused: [Counter; Dependency::TEXTS.len()],
+    pub dependency_calls: [Counter; Dependency::TEXTS.len()],
+    pub dependency_retries: [Counter; Dependency::TEXTS.len()],
+    pub retries_refused: [Counter; Dependency::TEXTS.len()],
+
     pub mq_send_batch: HistogramOfSizes,
     pub mq_send_duration: Histogram,
     pub mq_send_failures: Counter,
@@ -251,6 +266,7 @@ pub struct Metrics {
     pub order_rejected: [Counter; RejectReason::ALL.len()],
     pub order_creation_delay: Histogram,
     pub result_projected: Counter,
+    pub result_reprojected: Counter,
     pub result_projection_failures: Counter,
     pub attempt_log_dropped: Counter,
     pub query_fallback: Counter,
@@ -339,6 +355,7 @@ impl Metrics {
     pub fn visit(&self, visit: &mut Visitor<'_>) {
         self.visit_http(visit);
         self.visit_redis(visit);
+        self.visit_resilience(visit);
         self.visit_mq(visit);
         self.visit_pg(visit);
         self.visit_business(visit);
@@ -417,6 +434,29 @@ impl Metrics {
         visit("seckill_reservation_illegal_transition", help, &[], count(&self.reservation_illegal_transition));
     }
 
+    fn visit_resilience(&self, visit: &mut Visitor<'_>) {
+        for (index, dependency) in Dependency::TEXTS.iter().enumerate() {
+            for (state, gauge) in BreakerState::TEXTS.iter().zip(&self.breaker_state[index]) {
+                let labels = [("dependency", *dependency), ("state", *state)];
+                visit("seckill_breakers", "Breakers in this state, one a shard", &labels, level(gauge));
+            }
+        }
+        for (index, dependency) in Dependency::TEXTS.iter().enumerate() {
+            for (state, counter) in BreakerState::TEXTS.iter().zip(&self.breaker_transitions[index]) {
+                let labels = [("dependency", *dependency), ("to", *state)];
+                visit("seckill_breaker_transitions", "Changes of a breaker to this state", &labels, count(counter));
+            }
+        }
+        for (name, help, counters) in [
+            ("seckill_breaker_refused", "Calls that an open breaker refused", &self.breaker_refused),
+            ("seckill_dependency_calls", "Calls made, retries included", &self.dependency_calls),
+            ("seckill_dependency_retries", "Calls that repeat a failed one", &self.dependency_retries),
+            ("seckill_dependency_retries_refused", "Retries that the budget refused", &self.retries_refused),
+        ] {
+            labelled(visit, name, help, "dependency", Dependency::TEXTS, counters);
+        }
+    }
+
     fn visit_mq(&self, visit: &mut Visitor<'_>) {
         visit("seckill_mq_send_batch_size", "Messages in one send", &[], histogram(&self.mq_send_batch));
         visit("seckill_mq_send_duration_seconds", "Sends", &[], histogram(&self.mq_send_duration));
@@ -490,6 +530,8 @@ impl Metrics {
         let help = "From the reservation to the committed order";
         visit("seckill_order_creation_delay_seconds", help, &[], histogram(&self.order_creation_delay));
         visit("seckill_result_projected", "Results written to Redis", &[], count(&self.result_projected));
+        let help = "Results shown again by the projector that follows the inbox";
+        visit("seckill_result_reprojected", help, &[], count(&self.result_reprojected));
         let help = "Results that could not be written to Redis";
         visit("seckill_result_projection_failures", help, &[], count(&self.result_projection_failures));
         visit("seckill_attempt_log_dropped", "Attempt rows given up", &[], count(&self.attempt_log_dropped));

@@ -1,9 +1,10 @@
 //! Recovery: what a process that died, or a broker that did not answer, has left unfinished.
 //!
-//! [`ReleaseTask`] gives units back whose order was turned down. The pending scanner finds reservations whose message was never confirmed, through the sorted set of their SKU, and sends the
+//! [`ReleaseTask`] gives units back whose order was turned down, [`Projector`] shows outcomes that may not have been shown. The pending scanner finds reservations whose message was never confirmed, through the sorted set of their SKU, and sends the
 //! message again: the same message_id, a higher retry_count. A claim is a lease in Redis, so many instances share the work;
 //! whatever is sent twice all the same is answered by the consumer's inbox.
 
+mod projector;
 mod releases;
 
 use std::cell::RefCell;
@@ -18,6 +19,7 @@ use crate::observe::metrics::Metrics;
 use crate::ports::{EventBus, PendingIndex, Reservations};
 use crate::race::{First, race};
 
+pub use projector::Projector;
 pub use releases::ReleaseTask;
 
 /// Longest step against one of the services.
@@ -64,6 +66,10 @@ impl<P: PendingIndex, R: Reservations + 'static, B: EventBus + 'static> PendingS
 
     /// One look at every sale. Whether one of them had as much to claim as is claimed at a time.
     pub async fn scan(&self) -> bool {
+        if !self.bus.is_available() {
+            // What cannot be sent need not be claimed.
+            return false;
+        }
         let sales = self.sales.borrow().clone();
         let mut full = false;
         for sku in sales {

@@ -21,10 +21,11 @@ use crate::identity::Identity;
 use crate::observe::metrics::{Metrics, Refusal, Route};
 use crate::ports::{EventBus, MessageSource, Reservations, ResultLookup};
 use crate::query::QueryService;
-use crate::recovery::{PendingScanner, ReleaseTask};
+use crate::recovery::{PendingScanner, Projector, ReleaseTask};
+use crate::resilience::Guards;
 use crate::services::{
-    PostgresOrders, RedisBoard, RedisPending, RedisReservations, Releases, ReserveLimits, Results, RocketMqBus,
-    RocketMqSource, Scripts,
+    InboxOutcomes, PostgresOrders, RedisBoard, RedisPending, RedisReservations, Releases, ReserveLimits, Results,
+    RocketMqBus, RocketMqSource, Scripts, Shared,
 };
 use crate::submit::{Orphan, SubmitService};
 
@@ -32,6 +33,10 @@ use crate::submit::{Orphan, SubmitService};
 pub(super) const ORPHANS_MAX: usize = 4_096;
 /// Longest wait for the services at the start.
 const WARM_UP: Duration = Duration::from_secs(3);
+/// Connections of compensation and projection, one process.
+const RECOVERY_CONNECTIONS: usize = 1;
+/// The projector stays this much longer behind than an order transaction may take.
+const PROJECTION_MARGIN: Duration = Duration::from_secs(2);
 /// How often the lag of the topic is asked for.
 const LAG_EVERY: Duration = Duration::from_secs(5);
 
@@ -71,6 +76,7 @@ struct Parts {
     lag: Option<JoinHandle<()>>,
     scanning: Option<JoinHandle<()>>,
     releasing: Option<JoinHandle<()>>,
+    reprojecting: Option<JoinHandle<()>>,
     stopping: Gate,
     redis: Vec<proto_clients::redis::Pool>,
     postgres: Vec<proto_clients::postgres::Pool>,
@@ -166,7 +172,8 @@ fn build(
     public: Option<SocketAddr>,
     metrics: &Rc<Metrics>,
 ) -> Result<Parts, String> {
-    let scripts = Rc::new(Scripts::new());
+    let guards = Guards::new(&config.resilience, metrics);
+    let shared = Shared { scripts: Rc::new(Scripts::new()), metrics: metrics.clone(), guards };
     let mut parts = Parts {
         http: None,
         accepting: Gate::new(),
@@ -176,23 +183,24 @@ fn build(
         lag: None,
         scanning: None,
         releasing: None,
+        reprojecting: None,
         stopping: Gate::new(),
         redis: Vec::new(),
         postgres: Vec::new(),
         rocketmq: Vec::new(),
     };
     let name = |part: &str| format!("{part}@{}#{}", std::process::id(), context.index);
-    let submit = role.submits().then(|| parts.submit(config, name("submit"), &scripts, metrics));
+    let submit = role.submits().then(|| parts.submit(config, name("submit"), &shared));
     // One scanner a process is enough; many processes share the work.
     if role.submits() && context.index == 0 {
-        parts.scanner(config, &scripts, metrics)?;
+        parts.scanner(config, &shared)?;
     }
     let query = match role.queries() {
-        true => Some(parts.query(config, &scripts, metrics)?),
+        true => Some(parts.query(config, &shared)?),
         false => None,
     };
     if role.works() {
-        parts.worker(config, name("worker"), context, &scripts, metrics)?;
+        parts.worker(config, name("worker"), context, &shared)?;
     }
     if let Some(addr) = public {
         let accepting = parts.accepting.clone();
@@ -270,7 +278,8 @@ impl Parts {
         }
     }
 
-    fn submit(&mut self, config: &Config, name: String, scripts: &Rc<Scripts>, metrics: &Rc<Metrics>) -> Rc<Submit> {
+    fn submit(&mut self, config: &Config, name: String, shared: &Shared) -> Rc<Submit> {
+        let metrics = &shared.metrics;
         let redis = redis_pool(config);
         self.redis.push(redis.clone());
         let client = rocketmq_client(config, name);
@@ -281,14 +290,14 @@ impl Parts {
             batch_max: config.submit.reserve_batch_max,
             second_try: Duration::from_millis(config.redis.io_timeout_ms),
         };
-        let book = RedisReservations::new(redis, scripts.clone(), limits, metrics.clone(), orphans.clone());
+        let book = RedisReservations::new(redis, shared, limits, orphans.clone());
         let bus = RocketMqBus::new(
             client,
             config.rocketmq.topic.clone(),
             config.submit.admission_max + ORPHANS_MAX,
             config.submit.publish_batch_max,
             book.clone(),
-            metrics.clone(),
+            shared,
         );
         let service = Rc::new(SubmitService::new(
             book.clone(),
@@ -309,44 +318,33 @@ impl Parts {
     }
 
     /// The pending scanner, on the book and the bus of this shard's submit path.
-    fn scanner(&mut self, config: &Config, scripts: &Rc<Scripts>, metrics: &Rc<Metrics>) -> Result<(), String> {
+    fn scanner(&mut self, config: &Config, shared: &Shared) -> Result<(), String> {
         let Some(submit) = &self.submit else { return Ok(()) };
         let redis = redis_pool(config);
         let postgres = postgres_pool(config, 1).map_err(|error| error.to_string())?;
-        let index = RedisPending::new(redis.clone(), postgres.clone(), scripts.clone(), metrics.clone());
+        let index = RedisPending::new(redis.clone(), postgres.clone(), shared);
         let (book, bus) = (submit.book.clone(), submit.bus.clone());
-        let scanner = PendingScanner::new(index, book, bus, config.recovery.clone(), metrics.clone());
+        let scanner = PendingScanner::new(index, book, bus, config.recovery.clone(), shared.metrics.clone());
         self.scanning = Some(shards::spawn(scanner.run(self.stopping.clone())));
         self.redis.push(redis);
         self.postgres.push(postgres);
         Ok(())
     }
 
-    fn query(
-        &mut self,
-        config: &Config,
-        scripts: &Rc<Scripts>,
-        metrics: &Rc<Metrics>,
-    ) -> Result<Rc<QueryService<Results>>, String> {
+    fn query(&mut self, config: &Config, shared: &Shared) -> Result<Rc<QueryService<Results>>, String> {
         let redis = redis_pool(config);
         self.redis.push(redis.clone());
         let postgres =
             postgres_pool(config, config.query.postgres_connections_max).map_err(|error| error.to_string())?;
         self.postgres.push(postgres.clone());
         let waiting_max = config.query.admission_max;
-        let results = Results::new(redis, scripts.clone(), metrics.clone(), postgres, waiting_max);
+        let results = Results::new(redis, postgres, shared, waiting_max);
         self.looking = Some((results.clone(), shards::spawn(results.clone().run())));
-        Ok(Rc::new(QueryService::new(results, config.query.clone(), metrics.clone())))
+        Ok(Rc::new(QueryService::new(results, config.query.clone(), shared.metrics.clone())))
     }
 
-    fn worker(
-        &mut self,
-        config: &Config,
-        name: String,
-        context: &ShardContext,
-        scripts: &Rc<Scripts>,
-        metrics: &Rc<Metrics>,
-    ) -> Result<(), String> {
+    fn worker(&mut self, config: &Config, name: String, context: &ShardContext, shared: &Shared) -> Result<(), String> {
+        let (metrics, guards) = (&shared.metrics, &shared.guards);
         let redis = redis_pool(config);
         self.redis.push(redis.clone());
         let client = rocketmq_client(config, name.clone());
@@ -355,12 +353,15 @@ impl Parts {
         let orders = pool(config.postgres.order_connections_max)?;
         let side = pool(config.postgres.side_connections_max)?;
         self.postgres.extend([orders.clone(), side.clone()]);
-        let (board_redis, side_pool) = (redis.clone(), side.clone());
+        let board_redis = redis.clone();
         let mq = &config.rocketmq;
         let (invisible, poll) = (Duration::from_millis(mq.invisible_ms), Duration::from_millis(mq.poll_ms));
-        let source = || RocketMqSource::new(client.clone(), mq.topic.clone(), &mq.group, invisible, poll);
-        let store = PostgresOrders::new(orders, side, mq.topic.clone(), mq.group.clone(), name, metrics.clone());
-        let board = RedisBoard::new(redis, scripts.clone(), metrics.clone());
+        let guard = guards.rocketmq.clone();
+        let source =
+            || RocketMqSource::new(client.clone(), mq.topic.clone(), &mq.group, invisible, poll, guard.clone());
+        let (topic, group) = (mq.topic.clone(), mq.group.clone());
+        let store = PostgresOrders::new(orders, side, topic, group, name, metrics.clone(), guards.postgres.clone());
+        let board = RedisBoard::new(redis, shared);
         let limits = FulfilLimits {
             invisible,
             transaction: Duration::from_millis(config.postgres.transaction_timeout_ms),
@@ -372,9 +373,17 @@ impl Parts {
         let projecting = shards::spawn(board.clone().run());
         self.worker = Some(WorkerParts { worker, working, board, projecting });
         if context.index == 0 {
-            let outbox = Releases::new(board_redis, side_pool, scripts.clone(), metrics.clone());
-            let task = ReleaseTask::new(outbox, Duration::from_millis(config.recovery.scan_ms), metrics.clone());
+            let pause = Duration::from_millis(config.recovery.scan_ms);
+            // Compensation has connections of its own: side writes of orders do not wait for it, nor it for them.
+            let postgres = pool(RECOVERY_CONNECTIONS)?;
+            self.postgres.push(postgres.clone());
+            let outbox = Releases::new(board_redis.clone(), postgres.clone(), shared);
+            let task = ReleaseTask::new(outbox, pause, metrics.clone());
             self.releasing = Some(shards::spawn(task.run(self.stopping.clone())));
+            let lag = limits.transaction + PROJECTION_MARGIN;
+            let outcomes = InboxOutcomes::new(board_redis, postgres, mq.group.clone(), lag, shared);
+            let projector = Projector::new(outcomes, pause, metrics.clone());
+            self.reprojecting = Some(shards::spawn(projector.run(self.stopping.clone())));
         }
         // The shards' gauges are added up, so only one of them may know the lag of the whole topic.
         if context.index == 0 {
@@ -440,6 +449,9 @@ impl Running for Parts {
         }
         if let Some(releasing) = self.releasing {
             finish("units on their way back", releasing, deadline).await;
+        }
+        if let Some(reprojecting) = self.reprojecting {
+            finish("results shown again", reprojecting, deadline).await;
         }
         if let Some(lag) = self.lag {
             finish("lag watch", lag, deadline).await;

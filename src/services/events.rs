@@ -7,10 +7,12 @@ use bytes::Bytes;
 use proto_clients::rocketmq::{Client, Handle, MqError, Outgoing, Popped, SendOutcome};
 use shards::sync::{Queue, oneshot};
 
+use super::Shared;
 use crate::domain::{EVENT_TAG, OrderCreateEvent, Sku, Uuid};
 use crate::group_commit::{self, Limits};
 use crate::observe::metrics::Metrics;
 use crate::ports::{Delivery, EventBus, MessageSource, PortError, PublishError, Reservations};
+use crate::resilience::{Guard, Open, Pass};
 
 /// Sends in flight, per shard: while one travels the next one fills. A second one halves the batches, and a send costs the
 /// broker much more than a message in it.
@@ -37,6 +39,7 @@ pub struct RocketMqBus<R> {
     /// Told of messages stored after their publisher stopped waiting.
     reservations: Rc<R>,
     metrics: Rc<Metrics>,
+    guard: Rc<Guard>,
 }
 
 impl<R: Reservations + 'static> RocketMqBus<R> {
@@ -47,9 +50,18 @@ impl<R: Reservations + 'static> RocketMqBus<R> {
         waiting_max: usize,
         batch_max: usize,
         reservations: Rc<R>,
-        metrics: Rc<Metrics>,
+        shared: &Shared,
     ) -> Rc<Self> {
-        Rc::new(Self { client, topic, waiting: Rc::new(Queue::new(waiting_max)), batch_max, reservations, metrics })
+        let (metrics, guard) = (shared.metrics.clone(), shared.guards.rocketmq.clone());
+        Rc::new(Self {
+            client,
+            topic,
+            waiting: Rc::new(Queue::new(waiting_max)),
+            batch_max,
+            reservations,
+            metrics,
+            guard,
+        })
     }
 
     /// Sends until [`close`](Self::close) and until what waits is sent.
@@ -75,15 +87,27 @@ impl<R: Reservations + 'static> RocketMqBus<R> {
         self.metrics.mq_send_batch.observe(batch.len() as f64);
         let messages: Vec<Outgoing> = batch.iter().map(|publishing| publishing.message.clone()).collect();
         let started = shards::now();
-        let outcome = self.client.send(&self.topic, &messages, deadline).await;
+        let outcome = match self.guard.enter() {
+            Ok(pass) => {
+                let outcome = self.client.send(&self.topic, &messages, deadline).await;
+                match &outcome {
+                    SendOutcome::Stored { .. } => pass.ok(),
+                    SendOutcome::NotStored(error) | SendOutcome::Unknown(error) => report(pass, error),
+                }
+                Some(outcome)
+            }
+            Err(Open) => None,
+        };
         self.metrics.mq_send_duration.observe_duration(shards::now() - started);
         let result = match outcome {
-            SendOutcome::Stored { .. } => Ok(()),
-            SendOutcome::NotStored(error) => {
+            Some(SendOutcome::Stored { .. }) => Ok(()),
+            // Said once, when it opened.
+            None => Err(PublishError::NotStored),
+            Some(SendOutcome::NotStored(error)) => {
                 tracing::warn!(%error, messages = messages.len(), "messages not stored");
                 Err(PublishError::NotStored)
             }
-            SendOutcome::Unknown(error) => {
+            Some(SendOutcome::Unknown(error)) => {
                 tracing::warn!(%error, messages = messages.len(), "whether messages were stored is unknown");
                 Err(PublishError::Unknown)
             }
@@ -96,6 +120,15 @@ impl<R: Reservations + 'static> RocketMqBus<R> {
     }
 }
 
+/// What a failed call says about the broker.
+fn report(pass: Pass<'_>, error: &MqError) {
+    match error {
+        // Ours: nothing left this process, and nothing would have been wrong with the broker.
+        MqError::Overloaded | MqError::Invalid(_) | MqError::Closed => drop(pass),
+        _ => pass.fault(),
+    }
+}
+
 fn outgoing(event: &OrderCreateEvent) -> Outgoing {
     let mut body = Vec::with_capacity(512);
     event.encode(&mut body);
@@ -103,6 +136,10 @@ fn outgoing(event: &OrderCreateEvent) -> Outgoing {
 }
 
 impl<R: Reservations + 'static> EventBus for RocketMqBus<R> {
+    fn is_available(&self) -> bool {
+        !self.guard.is_open()
+    }
+
     async fn publish(&self, event: OrderCreateEvent, deadline: Instant) -> Result<(), PublishError> {
         let (answer, answered) = oneshot::channel();
         let (sku, reservation_id, message) = (event.sku, event.reservation_id, outgoing(&event));
@@ -122,12 +159,20 @@ pub struct RocketMqSource {
     dead_letter_topic: String,
     invisible: Duration,
     poll: Duration,
+    guard: Rc<Guard>,
 }
 
 impl RocketMqSource {
     /// Pops `topic` as `group`.
-    pub fn new(client: Client, topic: String, group: &str, invisible: Duration, poll: Duration) -> Self {
-        Self { client, topic, dead_letter_topic: format!("%DLQ%{group}"), invisible, poll }
+    pub fn new(
+        client: Client,
+        topic: String,
+        group: &str,
+        invisible: Duration,
+        poll: Duration,
+        guard: Rc<Guard>,
+    ) -> Self {
+        Self { client, topic, dead_letter_topic: format!("%DLQ%{group}"), invisible, poll, guard }
     }
 }
 
@@ -153,16 +198,26 @@ impl MessageSource for RocketMqSource {
     async fn receive(&self, max: usize, _puller: usize) -> Result<Vec<Delivery<Handle>>, PortError> {
         let max = u32::try_from(max).unwrap_or(u32::MAX).min(32);
         let deadline = shards::now() + self.poll + POP_GRACE;
-        let popped = self.client.pop(&self.topic, max, self.invisible, self.poll, deadline).await;
-        match popped {
-            Ok(messages) => Ok(messages.into_iter().map(delivery).collect()),
-            Err(error) => Err(port_error(&error)),
+        let pass = self.guard.enter().map_err(|Open| PortError::Unavailable)?;
+        match self.client.pop(&self.topic, max, self.invisible, self.poll, deadline).await {
+            Ok(messages) => {
+                pass.ok();
+                Ok(messages.into_iter().map(delivery).collect())
+            }
+            Err(error) => {
+                report(pass, &error);
+                Err(port_error(&error))
+            }
         }
     }
 
     async fn ack(&self, handles: &[Handle], deadline: Instant) -> Vec<Result<(), PortError>> {
         let acked = self.client.ack(handles, deadline).await;
         acked.into_iter().map(|result| result.map_err(|error| port_error(&error))).collect()
+    }
+
+    fn may_retry(&self) -> bool {
+        self.guard.may_retry()
     }
 
     async fn extend(&self, handle: &Handle, for_time: Duration) -> Result<Handle, PortError> {

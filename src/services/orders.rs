@@ -12,6 +12,7 @@ use proto_clients::postgres::{CallError, ErrorClass, NotSent, Params, Pool, Unkn
 use crate::domain::{OrderOutcome, RejectReason};
 use crate::observe::metrics::{Metrics, Processed, TxRetry};
 use crate::ports::{AttemptRow, OrderError, OrderMessage, Orders, PortError, QuarantineRow};
+use crate::resilience::{Guard, Open};
 
 /// [`Orders`] of one shard over PostgreSQL.
 pub struct PostgresOrders {
@@ -23,12 +24,21 @@ pub struct PostgresOrders {
     group: String,
     worker: String,
     metrics: Rc<Metrics>,
+    guard: Rc<Guard>,
 }
 
 impl PostgresOrders {
     /// A store over two pools; `worker` names this shard in the attempt log (64 bytes at most).
-    pub fn new(orders: Pool, side: Pool, topic: String, group: String, worker: String, metrics: Rc<Metrics>) -> Self {
-        Self { orders, side, topic, group, worker, metrics }
+    pub fn new(
+        orders: Pool,
+        side: Pool,
+        topic: String,
+        group: String,
+        worker: String,
+        metrics: Rc<Metrics>,
+        guard: Rc<Guard>,
+    ) -> Self {
+        Self { orders, side, topic, group, worker, metrics, guard }
     }
 
     /// Settles each message in a transaction of its own: what [`Orders::settle`] falls back to.
@@ -47,6 +57,27 @@ impl PostgresOrders {
         outcomes
     }
 
+    async fn settle_together(
+        &self,
+        messages: &[OrderMessage<'_>],
+        deadline: Instant,
+    ) -> Vec<Result<OrderOutcome, OrderError>> {
+        let started = shards::now();
+        self.metrics.pg_tx_batch.observe(messages.len() as f64);
+        match self.settle_batch(messages, deadline).await {
+            Ok(Some(outcomes)) => {
+                let outcomes: Vec<_> = outcomes.into_iter().map(Ok).collect();
+                outcomes.iter().for_each(|outcome| self.observe(outcome, started));
+                outcomes
+            }
+            Ok(None) => {
+                self.metrics.pg_tx_fallback.inc();
+                self.settle_each(messages, deadline).await
+            }
+            Err(error) => messages.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+
     fn observe(&self, outcome: &Result<OrderOutcome, OrderError>, started: Instant) {
         let label = match outcome {
             Ok(OrderOutcome::Created) => Processed::Created,
@@ -62,13 +93,14 @@ impl PostgresOrders {
     fn order_error(&self, error: &CallError) -> OrderError {
         let text = error.to_string();
         match error {
-            CallError::NotSent(NotSent::Deadline) => OrderError::Transient(text),
+            // Not the server's fault: our own pool has no connection free.
+            CallError::NotSent(NotSent::PoolWait) => OrderError::Transient(text),
             CallError::NotSent(_) => OrderError::Unavailable(text),
             // Perhaps committed: the same ids again find out (spec section 5).
             CallError::Unknown(_) => {
                 self.metrics.pg_commit_unknown.inc();
                 self.metrics.pg_tx_retries[TxRetry::Connection as usize].inc();
-                OrderError::Transient(text)
+                OrderError::Unanswered(text)
             }
             CallError::Server(server) => match server.sqlstate.class() {
                 ErrorClass::Retry => {
@@ -79,7 +111,7 @@ impl PostgresOrders {
                 }
                 ErrorClass::Timeout => {
                     self.metrics.pg_tx_retries[TxRetry::Other as usize].inc();
-                    OrderError::Transient(text)
+                    OrderError::Unanswered(text)
                 }
                 ErrorClass::Unavailable => {
                     self.metrics.pg_tx_retries[TxRetry::Connection as usize].inc();
@@ -103,20 +135,24 @@ impl PostgresOrders {
 
 impl Orders for PostgresOrders {
     async fn settle(&self, messages: &[OrderMessage<'_>], deadline: Instant) -> Vec<Result<OrderOutcome, OrderError>> {
-        let started = shards::now();
-        self.metrics.pg_tx_batch.observe(messages.len() as f64);
-        match self.settle_batch(messages, deadline).await {
-            Ok(Some(outcomes)) => {
-                let outcomes: Vec<_> = outcomes.into_iter().map(Ok).collect();
-                outcomes.iter().for_each(|outcome| self.observe(outcome, started));
-                outcomes
-            }
-            Ok(None) => {
-                self.metrics.pg_tx_fallback.inc();
-                self.settle_each(messages, deadline).await
-            }
-            Err(error) => messages.iter().map(|_| Err(error.clone())).collect(),
-        }
+        let Ok(pass) = self.guard.enter() else {
+            let refused = || Err(OrderError::Unavailable(Open.to_string()));
+            return messages.iter().map(|_| refused()).collect();
+        };
+        let outcomes = self.settle_together(messages, deadline).await;
+        pass.report(outcomes.iter().any(|outcome| outcome.as_ref().is_err_and(OrderError::is_fault_of_store)));
+        outcomes
+    }
+
+    fn may_retry(&self) -> bool {
+        self.guard.may_retry()
+    }
+
+    async fn probe(&self, deadline: Instant) -> bool {
+        let probe = super::guarded(&self.guard, async {
+            self.orders.acquire(deadline).await?.query(&statements::PROBE, &Params::new(), deadline).await
+        });
+        probe.await.is_ok_and(|rows| !rows.is_empty())
     }
 
     async fn quarantine(&self, row: &QuarantineRow, deadline: Instant) -> Result<(), PortError> {
@@ -138,12 +174,10 @@ impl Orders for PostgresOrders {
                 order_id: None,
             },
         );
-        let mut client = self.side.acquire(deadline).await.map_err(|error| port_error(&error))?;
-        client
-            .query(&statements::QUARANTINE_MESSAGE, &params, deadline)
-            .await
-            .map(drop)
-            .map_err(|error| port_error(&error))
+        let write = super::guarded(&self.guard, async {
+            self.side.acquire(deadline).await?.query(&statements::QUARANTINE_MESSAGE, &params, deadline).await
+        });
+        write.await.map(drop)
     }
 
     async fn log_attempts(&self, rows: &[AttemptRow], deadline: Instant) -> Result<(), PortError> {
@@ -156,12 +190,20 @@ impl Orders for PostgresOrders {
         params.text_array(rows.iter().map(|row| Some(row.error_code)));
         params.i64_array(rows.iter().map(|row| i64::try_from(row.duration.as_micros()).unwrap_or(i64::MAX)));
         params.timestamptz_array(rows.iter().map(|row| i64::try_from(row.occurred_at_micros).unwrap_or(i64::MAX)));
-        let mut client = self.side.acquire(deadline).await.map_err(|error| port_error(&error))?;
-        client
-            .query(&statements::INSERT_ATTEMPTS, &params, deadline)
-            .await
-            .map(drop)
-            .map_err(|error| port_error(&error))
+        let write = super::guarded(&self.guard, async {
+            self.side.acquire(deadline).await?.query(&statements::INSERT_ATTEMPTS, &params, deadline).await
+        });
+        write.await.map(drop)
+    }
+}
+
+/// Whether PostgreSQL is to blame, rather than what was asked of it.
+pub(super) fn is_fault(error: &CallError) -> bool {
+    match error {
+        CallError::NotSent(_) | CallError::Unknown(_) => true,
+        CallError::Server(server) => {
+            matches!(server.sqlstate.class(), ErrorClass::Unavailable | ErrorClass::Timeout | ErrorClass::Auth)
+        }
     }
 }
 

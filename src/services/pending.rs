@@ -1,15 +1,15 @@
 //! The index of unconfirmed reservations: sales from PostgreSQL, reservations from Redis (spec sections 3 and 7).
 
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use proto_clients::postgres::{CallError, DecodeError, Params, Pool as PgPool, Statement, Type};
 use proto_clients::redis::{Pool, Reply};
 
+use super::Shared;
 use super::redis_call::Redis;
-use super::scripts::{Scripts, key_prefix};
+use super::scripts::key_prefix;
 use crate::domain::{OrderCreateEvent, OrderId, Sku, TraceContext, UserId, Uuid};
-use crate::observe::metrics::{Metrics, RedisOperation};
+use crate::observe::metrics::RedisOperation;
 use crate::ports::{PendingIndex, PortError};
 
 /// Sales scanned at a time.
@@ -27,8 +27,8 @@ pub struct RedisPending {
 
 impl RedisPending {
     /// An index over the pools.
-    pub fn new(redis: Pool, postgres: PgPool, scripts: Rc<Scripts>, metrics: Rc<Metrics>) -> Self {
-        Self { redis: Redis { pool: redis, scripts, metrics }, postgres }
+    pub fn new(redis: Pool, postgres: PgPool, shared: &Shared) -> Self {
+        Self { redis: Redis::new(redis, shared), postgres }
     }
 
     async fn read_sales(&self, deadline: Instant) -> Result<Vec<Sku>, CallError> {

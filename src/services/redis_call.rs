@@ -5,9 +5,11 @@ use std::time::Instant;
 
 use proto_clients::redis::{CallError, Command, ErrorKind, NotSent, Pool, Reply, Script, Unknown};
 
+use super::Shared;
 use super::scripts::Scripts;
 use crate::observe::metrics::{CallResult, Metrics, RedisOperation};
 use crate::ports::PortError;
+use crate::resilience::{self, Guard};
 
 /// Redis as the services of one shard see it.
 #[derive(Clone)]
@@ -15,10 +17,17 @@ pub(super) struct Redis {
     pub(super) pool: Pool,
     pub(super) scripts: Rc<Scripts>,
     pub(super) metrics: Rc<Metrics>,
+    pub(super) guard: Rc<Guard>,
 }
 
 impl Redis {
-    /// Runs a script and counts it.
+    /// Redis through `pool`.
+    pub(super) fn new(pool: Pool, shared: &Shared) -> Self {
+        let (scripts, metrics, guard) = (shared.scripts.clone(), shared.metrics.clone(), shared.guards.redis.clone());
+        Self { pool, scripts, metrics, guard }
+    }
+
+    /// Runs a script and counts it. [`PortError::Unavailable`] at once while the breaker is open.
     pub(super) async fn eval(
         &self,
         operation: RedisOperation,
@@ -27,7 +36,17 @@ impl Redis {
         deadline: Instant,
     ) -> Result<Reply, PortError> {
         let started = shards::now();
-        let result = self.pool.eval(script, command, deadline).await.map_err(|error| port_error(operation, &error));
+        let result = match self.guard.enter() {
+            Ok(pass) => {
+                let result = self.pool.eval(script, command, deadline).await;
+                match &result {
+                    Err(CallError::NotSent(NotSent::PoolWait | NotSent::Closed | NotSent::Incomplete)) => drop(pass),
+                    other => pass.report(other.as_ref().is_err_and(is_fault)),
+                }
+                result.map_err(|error| port_error(operation, &error))
+            }
+            Err(resilience::Open) => Err(PortError::Unavailable),
+        };
         let label = match &result {
             Ok(_) => CallResult::Ok,
             Err(PortError::Timeout | PortError::Unknown) => CallResult::Timeout,
@@ -39,6 +58,32 @@ impl Redis {
     }
 }
 
+/// Whether Redis is to blame, rather than what was asked of it.
+fn is_fault(error: &CallError) -> bool {
+    match error {
+        CallError::NotSent(_) | CallError::Unknown(_) => true,
+        CallError::Server(error) => did_not_run(&error.kind),
+    }
+}
+
+/// Answers with which the server says that it has not run the script.
+fn did_not_run(kind: &ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::Loading
+            | ErrorKind::ReadOnly
+            | ErrorKind::MasterDown
+            | ErrorKind::ClusterDown
+            | ErrorKind::TryAgain
+            | ErrorKind::Moved { .. }
+            | ErrorKind::Ask { .. }
+            | ErrorKind::Busy
+            | ErrorKind::Oom
+            | ErrorKind::NoAuth
+            | ErrorKind::WrongPass
+    )
+}
+
 fn port_error(operation: RedisOperation, error: &CallError) -> PortError {
     match error {
         CallError::NotSent(NotSent::Deadline) => PortError::Timeout,
@@ -48,21 +93,7 @@ fn port_error(operation: RedisOperation, error: &CallError) -> PortError {
         CallError::Server(error) => {
             let operation = RedisOperation::TEXTS[operation as usize];
             tracing::warn!(operation, kind = ?error.kind, message = error.message, "Redis refused a call");
-            match error.kind {
-                // The server did not run the script.
-                ErrorKind::Loading
-                | ErrorKind::ReadOnly
-                | ErrorKind::MasterDown
-                | ErrorKind::ClusterDown
-                | ErrorKind::TryAgain
-                | ErrorKind::Moved { .. }
-                | ErrorKind::Ask { .. }
-                | ErrorKind::Busy
-                | ErrorKind::Oom
-                | ErrorKind::NoAuth
-                | ErrorKind::WrongPass => PortError::Unavailable,
-                _ => PortError::Internal,
-            }
+            if did_not_run(&error.kind) { PortError::Unavailable } else { PortError::Internal }
         }
     }
 }

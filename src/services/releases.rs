@@ -1,16 +1,16 @@
 //! The release outbox in PostgreSQL, and the units in Redis (spec sections 3 and 5).
 
-use std::rc::Rc;
 use std::time::Instant;
 
 use proto_clients::postgres::{DecodeError, Params, Pool as PgPool, Row, Statement, Type};
 use proto_clients::redis::Pool;
 
+use super::Shared;
 use super::orders::port_error;
 use super::redis_call::{Redis, codes};
-use super::scripts::{Scripts, key_prefix};
+use super::scripts::key_prefix;
 use crate::domain::{Sku, UserId, Uuid};
-use crate::observe::metrics::{Metrics, RedisOperation};
+use crate::observe::metrics::RedisOperation;
 use crate::ports::{PortError, Release, ReleaseOutbox, Returned};
 
 static CLAIM: Statement = Statement { sql: include_str!("../../sql/release/claim_due.sql"), params: &[Type::Int8] };
@@ -25,8 +25,8 @@ pub struct Releases {
 
 impl Releases {
     /// The outbox over the pools.
-    pub fn new(redis: Pool, postgres: PgPool, scripts: Rc<Scripts>, metrics: Rc<Metrics>) -> Self {
-        Self { redis: Redis { pool: redis, scripts, metrics }, postgres }
+    pub fn new(redis: Pool, postgres: PgPool, shared: &Shared) -> Self {
+        Self { redis: Redis::new(redis, shared), postgres }
     }
 
     async fn project(&self, sku: Sku, rows: &[Release], deadline: Instant) -> Result<(), PortError> {

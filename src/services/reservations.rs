@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use proto_clients::redis::{Command, Pool, Reply, dump};
 use shards::sync::{Queue, oneshot};
 
+use super::Shared;
 use super::order_ids::OrderIds;
 use super::redis_call::{Redis, codes};
-use super::scripts::{Scripts, key_prefix};
+use super::scripts::key_prefix;
 use crate::domain::{OrderId, ReservationState, ReserveOutcome, Sku, UserId, Uuid, by_sku};
 use crate::group_commit::{self, Limits};
-use crate::observe::metrics::{Metrics, RedisOperation};
+use crate::observe::metrics::RedisOperation;
 use crate::ports::{PortError, Reservations, ReserveRequest};
 use crate::submit::Orphan;
 
@@ -66,14 +67,8 @@ pub struct RedisReservations {
 
 impl RedisReservations {
     /// A book over `pool`. Reservations made for callers who had stopped waiting go to `orphans`.
-    pub fn new(
-        pool: Pool,
-        scripts: Rc<Scripts>,
-        limits: ReserveLimits,
-        metrics: Rc<Metrics>,
-        orphans: Rc<Queue<Orphan>>,
-    ) -> Rc<Self> {
-        let redis = Redis { pool, scripts, metrics };
+    pub fn new(pool: Pool, shared: &Shared, limits: ReserveLimits, orphans: Rc<Queue<Orphan>>) -> Rc<Self> {
+        let redis = Redis::new(pool, shared);
         Rc::new(Self {
             order_ids: OrderIds::new(redis.clone()),
             redis,
@@ -143,7 +138,9 @@ impl RedisReservations {
         self.redis.metrics.reserve_batch.observe(group.len() as f64);
         let deadline = group.iter().map(|waiting| waiting.deadline).max().unwrap_or_else(shards::now);
         let mut outcome = self.call(sku, &group, deadline).await;
-        if let Err(PortError::Timeout | PortError::Unknown) = outcome {
+        if let Err(PortError::Timeout | PortError::Unknown) = outcome
+            && self.redis.guard.may_retry()
+        {
             // The script may have run: the same ids again find what it did. Never a release on this (spec section 2).
             outcome = self.call(sku, &group, shards::now() + self.limits.second_try).await;
         }

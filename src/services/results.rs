@@ -7,13 +7,14 @@ use proto_clients::postgres::{Params, Pool as PgPool, Row, Statement, Type};
 use proto_clients::redis::{Pool, Reply};
 use shards::sync::{Queue, oneshot};
 
-use super::orders::port_error as pg_port_error;
+use super::Shared;
 use super::redis_call::{Redis, codes};
-use super::scripts::{Scripts, key_prefix};
+use super::scripts::key_prefix;
 use crate::domain::{OrderId, RejectReason, ReservationState, Sku, UserId, Uuid, by_sku};
 use crate::group_commit::{self, Limits};
-use crate::observe::metrics::{Metrics, RedisOperation};
+use crate::observe::metrics::RedisOperation;
 use crate::ports::{FinalResult, PortError, ResultBoard, ResultLookup, ResultRow, Standing};
+use crate::resilience::Guard;
 
 /// Results that may wait. One that finds no room is found again from the inbox.
 const WAITING_MAX: usize = 65_536;
@@ -44,8 +45,8 @@ pub struct RedisBoard(Rc<Board>);
 
 impl RedisBoard {
     /// A board over `pool`.
-    pub fn new(pool: Pool, scripts: Rc<Scripts>, metrics: Rc<Metrics>) -> Self {
-        Self(Rc::new(Board { redis: Redis { pool, scripts, metrics }, waiting: Rc::new(Queue::new(WAITING_MAX)) }))
+    pub fn new(pool: Pool, shared: &Shared) -> Self {
+        Self(Rc::new(Board { redis: Redis::new(pool, shared), waiting: Rc::new(Queue::new(WAITING_MAX)) }))
     }
 
     /// Writes results until [`close`](Self::close) and until what waits is written.
@@ -75,10 +76,10 @@ impl ResultBoard for RedisBoard {
 impl Board {
     async fn project(&self, batch: Vec<ResultRow>) {
         for (sku, rows) in by_sku(batch, |row| row.sku) {
-            let mut written = self.write(sku, &rows).await;
-            if written.is_err() {
+            let mut written = write_results(&self.redis, sku, &rows, shards::now() + PROJECT).await;
+            if written.is_err() && self.redis.guard.may_retry() {
                 shards::sleep(AGAIN_AFTER).await;
-                written = self.write(sku, &rows).await;
+                written = write_results(&self.redis, sku, &rows, shards::now() + PROJECT).await;
             }
             let metrics = &self.redis.metrics;
             match written {
@@ -93,43 +94,48 @@ impl Board {
             }
         }
     }
+}
 
-    async fn write(&self, sku: Sku, rows: &[ResultRow]) -> Result<u64, PortError> {
-        let script = &self.redis.scripts.project_result;
-        let mut command = script.command(1, 1 + 6 * rows.len());
-        command.arg(key_prefix(sku).as_bytes());
-        for row in rows {
-            command.arg(&row.request_id.text());
-            command.arg(&row.reservation_id.text());
-            command.arg_i64(row.user_id.get());
-            match row.result {
-                FinalResult::Created { order_id } => {
-                    command.arg(b"CREATED");
-                    command.arg_i64(order_id.get());
-                    command.arg(b"");
-                }
-                FinalResult::Rejected { reason } => {
-                    command.arg(b"REJECTED");
-                    command.arg(b"");
-                    command.arg(reason.code().as_bytes());
-                }
-                // The order store rejects such a message with a reason of its own, so it never sends this one.
-                FinalResult::Released => {
-                    command.arg(b"REJECTED");
-                    command.arg(b"");
-                    command.arg(RejectReason::ReservationReleased.code().as_bytes());
-                }
+/// Shows the results of one SKU; how many of them the reservations contradict.
+pub(super) async fn write_results(
+    redis: &Redis,
+    sku: Sku,
+    rows: &[ResultRow],
+    deadline: Instant,
+) -> Result<u64, PortError> {
+    let script = &redis.scripts.project_result;
+    let mut command = script.command(1, 1 + 6 * rows.len());
+    command.arg(key_prefix(sku).as_bytes());
+    for row in rows {
+        command.arg(&row.request_id.text());
+        command.arg(&row.reservation_id.text());
+        command.arg_i64(row.user_id.get());
+        match row.result {
+            FinalResult::Created { order_id } => {
+                command.arg(b"CREATED");
+                command.arg_i64(order_id.get());
+                command.arg(b"");
+            }
+            FinalResult::Rejected { reason } => {
+                command.arg(b"REJECTED");
+                command.arg(b"");
+                command.arg(reason.code().as_bytes());
+            }
+            // The order store rejects such a message with a reason of its own, so it never sends this one.
+            FinalResult::Released => {
+                command.arg(b"REJECTED");
+                command.arg(b"");
+                command.arg(RejectReason::ReservationReleased.code().as_bytes());
             }
         }
-        let deadline = shards::now() + PROJECT;
-        let reply = self.redis.eval(RedisOperation::Project, script, command, deadline).await?;
-        let (codes, refused) = codes(&reply, rows.len())?;
-        if refused > 0 || codes.contains(&b'6') {
-            let codes = String::from_utf8_lossy(codes);
-            tracing::error!(%sku, %codes, "results that the reservations contradict");
-        }
-        Ok(refused)
     }
+    let reply = redis.eval(RedisOperation::Project, script, command, deadline).await?;
+    let (codes, refused) = codes(&reply, rows.len())?;
+    if refused > 0 || codes.contains(&b'6') {
+        let codes = String::from_utf8_lossy(codes);
+        tracing::error!(%sku, %codes, "results that the reservations contradict");
+    }
+    Ok(refused)
 }
 
 /// A look at one request, and where the answer goes.
@@ -147,20 +153,15 @@ struct Look {
 pub struct Results {
     redis: Redis,
     postgres: PgPool,
+    guard: Rc<Guard>,
     looks: Rc<Queue<Look>>,
 }
 
 impl Results {
     /// A lookup over both; at most `waiting_max` looks wait for the next round trip.
-    pub fn new(
-        redis: Pool,
-        scripts: Rc<Scripts>,
-        metrics: Rc<Metrics>,
-        postgres: PgPool,
-        waiting_max: usize,
-    ) -> Rc<Self> {
+    pub fn new(redis: Pool, postgres: PgPool, shared: &Shared, waiting_max: usize) -> Rc<Self> {
         let looks = Rc::new(Queue::new(waiting_max));
-        Rc::new(Self { redis: Redis { pool: redis, scripts, metrics }, postgres, looks })
+        Rc::new(Self { redis: Redis::new(redis, shared), postgres, guard: shared.guards.postgres.clone(), looks })
     }
 
     /// Looks until [`close`](Self::close) and until what waits is answered.
@@ -232,10 +233,12 @@ impl ResultLookup for Results {
         user_id: UserId,
         deadline: Instant,
     ) -> Result<Standing, PortError> {
-        let mut client = self.postgres.acquire(deadline).await.map_err(|error| pg_port_error(&error))?;
         let mut params = Params::new();
         params.i64(sku.activity.get()).i64(sku.sku.get()).uuid(request_id.0).i64(user_id.get());
-        let rows = client.query(&ORDER_BY_REQUEST, &params, deadline).await.map_err(|error| pg_port_error(&error))?;
+        let rows = super::guarded(&self.guard, async {
+            self.postgres.acquire(deadline).await?.query(&ORDER_BY_REQUEST, &params, deadline).await
+        });
+        let rows = rows.await?;
         if rows.is_empty() {
             return Ok(Standing::Missing);
         }
@@ -246,7 +249,7 @@ impl ResultLookup for Results {
     }
 }
 
-fn reject_reason(code: &str) -> RejectReason {
+pub(super) fn reject_reason(code: &str) -> RejectReason {
     // Releases of quarantined messages carry the reason of the quarantine, which is no business of the buyer's.
     RejectReason::from_code(code).unwrap_or(RejectReason::InternalError)
 }

@@ -62,10 +62,9 @@ impl PostgresOrders {
         match work.settle(&mut client).await {
             Ok(outcome) => Ok(outcome),
             Err(Abort::Call(CallError::Server(error)))
-                if !matches!(
-                    error.sqlstate.class(),
-                    ErrorClass::Retry | ErrorClass::Timeout | ErrorClass::Unavailable | ErrorClass::Auth
-                ) =>
+                // Faults of the data cannot heal. A missing table or right can: such a message is left to redelivery.
+                if matches!(error.sqlstate.class(), ErrorClass::Conflict | ErrorClass::Integrity)
+                    || error.sqlstate.as_str().starts_with("22") =>
             {
                 tracing::error!(message_id = %message.event.message_id, %error, "order transaction refused, rejected");
                 drop(client);

@@ -13,6 +13,7 @@ macro_rules! statement {
 }
 
 statement!(ORDER_BATCH, "order_batch.sql", [Text, Int8, Int8, UuidArray, UuidArray, UuidArray, Int8Array, Int8Array]);
+statement!(PROBE, "probe.sql", []);
 statement!(INSERT_INBOX, "insert_inbox.sql", [Text, Uuid, Uuid, Uuid, Int8]);
 statement!(LOAD_INBOX, "load_inbox.sql", [Text, Uuid]);
 statement!(FIND_RELEASE, "find_release.sql", [Uuid]);
