@@ -80,7 +80,11 @@ impl<P: PendingIndex, R: Reservations + 'static, B: EventBus + 'static> PendingS
                     full |= events.len() == self.settings.batch_max;
                     self.resend(sku, events).await;
                 }
-                Err(error) => tracing::warn!(%sku, %error, "pending reservations cannot be claimed"),
+                // Every sale is in the same Redis.
+                Err(error) => {
+                    tracing::warn!(%sku, %error, "pending reservations cannot be claimed");
+                    break;
+                }
             }
         }
         full

@@ -91,17 +91,25 @@ impl Breaker {
         self.state
     }
 
+    /// Whether [`admit`](Self::admit) would say no, without asking for a call.
+    pub fn refuses(&self, now: Instant) -> bool {
+        match self.state {
+            State::Closed => false,
+            State::Open => self.open_until.is_some_and(|until| now < until),
+            State::HalfOpen => self.probing,
+        }
+    }
+
     /// Whether a call may be made now. Whoever gets `true` reports back with one of the three methods below.
     pub fn admit(&mut self, now: Instant) -> bool {
         match self.state {
+            _ if self.refuses(now) => false,
             State::Closed => true,
-            State::Open if self.open_until.is_some_and(|until| now < until) => false,
-            State::Open => {
+            State::Open | State::HalfOpen => {
                 self.state = State::HalfOpen;
                 self.probing = true;
                 true
             }
-            State::HalfOpen => !std::mem::replace(&mut self.probing, true),
         }
     }
 
@@ -195,6 +203,7 @@ mod tests {
         let mut breaker = opened(start);
         assert!(!breaker.admit(start + Duration::from_millis(99)));
         let later = start + Duration::from_millis(100);
+        assert!(!breaker.refuses(later), "who asks first is the probe");
         assert!(breaker.admit(later), "the probe");
         assert_eq!(breaker.state(), State::HalfOpen);
         assert!(!breaker.admit(later), "and nobody else");

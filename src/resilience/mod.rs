@@ -68,9 +68,9 @@ impl Guard {
         granted
     }
 
-    /// Whether calls are refused now.
+    /// Whether a call would be refused now. `false` once the cool-down is over: somebody has to be the probe.
     pub fn is_open(&self) -> bool {
-        self.breaker.borrow().state() == State::Open
+        self.breaker.borrow().refuses(shards::now())
     }
 
     fn change<T>(&self, act: impl FnOnce(&mut Breaker) -> T) -> T {

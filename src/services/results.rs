@@ -131,7 +131,11 @@ pub(super) async fn write_results(
     }
     let reply = redis.eval(RedisOperation::Project, script, command, deadline).await?;
     let (codes, refused) = codes(&reply, rows.len())?;
-    if refused > 0 || codes.contains(&b'6') {
+    if codes.contains(&b'6') {
+        // Its owners are answered from PostgreSQL until the sale is rebuilt.
+        tracing::debug!(%sku, "results of a sale that Redis does not know");
+    }
+    if refused > 0 {
         let codes = String::from_utf8_lossy(codes);
         tracing::error!(%sku, %codes, "results that the reservations contradict");
     }

@@ -212,26 +212,40 @@ class Topic:
 
     @staticmethod
     def _call(address, code, fields, body=b""):
-        header = json.dumps({"code": code, "language": "OTHER", "version": 479, "opaque": 1, "flag": 0,
-                             "extFields": fields}).encode()
-        with socket.create_connection(address, 5) as connection:
-            connection.sendall(struct.pack(">II", 4 + len(header) + len(body), len(header)) + header + body)
-            data = b""
-            while len(data) < 4 or len(data) < 4 + struct.unpack(">I", data[:4])[0]:
-                more = connection.recv(65536)
-                assert more, "the server closed the connection"
-                data += more
-        length = struct.unpack(">I", data[4:8])[0] & 0xffffff
-        answer = json.loads(data[8:8 + length])
-        assert answer["code"] == 0, answer
-        return answer, data[8 + length:]
+        return Topic._calls(address, code, [(fields, body)])[0]
 
-    def publish(self, body, tag=TAG, key=""):
-        """One message."""
+    @staticmethod
+    def _calls(address, code, requests):
+        """All requests down one connection, then all answers: a request waits for nobody."""
+        answers = []
+        with socket.create_connection(address, 5) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.settimeout(30)
+            for number, (fields, body) in enumerate(requests):
+                header = json.dumps({"code": code, "language": "OTHER", "version": 479, "opaque": number, "flag": 0,
+                                     "extFields": fields}).encode()
+                connection.sendall(struct.pack(">II", 4 + len(header) + len(body), len(header)) + header + body)
+            data = b""
+            while len(answers) < len(requests):
+                while len(data) < 4 or len(data) < 4 + struct.unpack(">I", data[:4])[0]:
+                    more = connection.recv(65536)
+                    assert more, "the server closed the connection"
+                    data += more
+                size = 4 + struct.unpack(">I", data[:4])[0]
+                length = struct.unpack(">I", data[4:8])[0] & 0xffffff
+                answer = json.loads(data[8:8 + length])
+                assert answer["code"] == 0, answer
+                answers.append((answer, data[8 + length:size]))
+                data = data[size:]
+        return answers
+
+    def publish(self, body, tag=TAG, key="", times=1):
+        """One message, so many times."""
         properties = "".join(f"{name}\x01{value}\x02" for name, value in (("TAGS", tag), ("KEYS", key)) if value)
-        self._call(self.broker, 310, {
+        fields = {
             "a": "it", "b": self.NAME, "c": "TBW102", "d": "4", "e": "-1", "f": "0", "g": str(int(time.time() * 1000)),
-            "h": "0", "i": properties, "j": "0", "k": "false"}, body)
+            "h": "0", "i": properties, "j": "0", "k": "false"}
+        self._calls(self.broker, 310, [(fields, body)] * times)
 
 
 class Reply:

@@ -1,0 +1,373 @@
+#!/usr/bin/env python3
+"""Every fault of the list, on the real services, under load; after each the invariant checker, and one message 100 times more.
+
+  it_9_faults.py [ROW..]    only the rows whose names contain one of these words
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.parse
+
+sys.path.insert(0, __file__.rsplit("/", 1)[0] + "/it")
+from checker import Checker  # noqa: E402
+from proxy import Proxy, proxied_rocketmq  # noqa: E402
+from world import ROOT, Click, Topic, World, by_status, drive, need, wait_for  # noqa: E402
+
+sys.path.insert(0, str(ROOT / "tests" / "lua"))
+from private_redis import PrivateRedis  # noqa: E402
+
+UNITS, BUYERS, RATE = 300, 420, 300
+SEND, SEND_BATCH, ACK, BATCH_ACK = 310, 320, 200054, 200151
+STACK = str(ROOT / "tests" / "stack")
+ROWS = []
+
+
+def row(title, **options):
+    """A fault of the list. The function is called while buyers click, and leaves everything healthy."""
+    def add(function):
+        ROWS.append((title, function, options))
+        return function
+    return add
+
+
+class Scene:
+    """Processes behind proxies, and a sale."""
+
+    def __init__(self, world, redis_port=None, **settings):
+        self.world = world
+        redis, postgres = urllib.parse.urlsplit(need("SECKILL_REDIS")), urllib.parse.urlsplit(world.pg_url)
+        broker = Topic().broker[1]
+        self.redis = Proxy("redis", redis_port or redis.port)
+        self.postgres = Proxy("postgres", postgres.port)
+        self.names, self.broker = proxied_rocketmq(int(need("SECKILL_NAMESRV").rsplit(":", 1)[1]), broker)
+        self.settings = {
+            "redis__addr": f"127.0.0.1:{self.redis.port}", "redis__password": "" if redis_port else redis.password,
+            "postgres__url": world.pg_url.replace(f":{postgres.port}/", f":{self.postgres.port}/"),
+            "rocketmq__name_servers": f"127.0.0.1:{self.names.port}",
+            "rocketmq__invisible_ms": 10_000, "recovery__scan_ms": 100, "recovery__pending_age_ms": 500,
+            "recovery__lease_ms": 1_000, "postgres__transaction_timeout_ms": 3_000, **settings,
+        }
+        self.apis, self.workers = [], []
+
+    def start(self, role, **settings):
+        process = self.world.start(role, **{**self.settings, **settings})
+        {"api": self.apis, "worker": self.workers}.get(role, []).append(process)
+        return process
+
+    def kill(self, process):
+        process.kill()
+        for group in (self.apis, self.workers):
+            if process in group:
+                group.remove(process)
+
+    def proxies(self):
+        return (self.redis, self.postgres, self.names, self.broker)
+
+    def close(self):
+        for process in (*self.apis, *self.workers):
+            assert process.stop() == 0, process.tail()
+        for proxy in self.proxies():
+            proxy.__exit__()
+
+
+def replay(scene, checker, times=100):
+    """The event of one order again and again: nothing changes."""
+    sale, sql = checker.sale, checker.sql
+    user, request_id, reservation_id, order_id, message_id = sql(
+        "SELECT o.user_id, o.request_id, o.reservation_id, o.order_id, i.message_id FROM orders o JOIN consumer_inbox i "
+        f"USING (order_id, reservation_id) WHERE activity_id = {sale[0]} AND sku_id = {sale[1]} LIMIT 1")[0]
+    event = {
+        "message_id": message_id, "message_key": f"{sale[0]}:{sale[1]}:{reservation_id}", "request_id": request_id,
+        "reservation_id": reservation_id, "activity_id": sale[0], "sku_id": sale[1], "user_id": int(user),
+        "order_id": int(order_id), "schema_version": 1, "created_at": "2026-06-25T12:00:00.123456Z", "retry_count": 1,
+        "trace": {"traceparent": "", "tracestate": ""}}
+    tables = [f"SELECT * FROM {table} WHERE {checker.where} ORDER BY 1, 2"
+              for table in ("orders", "release_outbox", "seckill_inventory")]
+    tables += ["SELECT count(*) FROM consumer_inbox", f"SELECT * FROM consumer_inbox WHERE message_id = '{message_id}'"]
+
+    def acked():
+        return sum(worker.metric("seckill_mq_acks_total") for worker in scene.workers)
+
+    before, acked_before = [sql(table) for table in tables], acked()
+    Topic().publish(json.dumps(event).encode(), key=event["message_key"], times=times)
+    wait_for("100 replays", lambda: acked() >= acked_before + times, 60)
+    assert [sql(table) for table in tables] == before, "a replay changed something"
+
+
+def run_row(world, title, fault, options):
+    """One fault; what the checker counted and how long it took."""
+    options = dict(options)
+    postgres_total, apis, workers = options.pop("postgres_total", None), options.pop("apis", 1), options.pop("workers", 1)
+    began = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        redis, redis_options, scene_world = world.redis, {}, world
+        if options.pop("own_redis", False):
+            primary, spare = stack.enter_context(PrivateRedis()), stack.enter_context(PrivateRedis())
+            redis, redis_options = primary.client(), {"redis_port": primary.port}
+            scene_world.pair = (primary, spare)
+        scene = Scene(world, **redis_options, **options)
+        scene.api = [scene.start("api") for _ in range(apis)][0]
+        scene.worker = [scene.start("worker") for _ in range(workers)][0]
+        with as_redis(redis_options.get("redis_port")):
+            sale = world.sale(UNITS)
+        if postgres_total is not None:
+            world.sql(f"UPDATE seckill_inventory SET total_stock = {postgres_total} WHERE sku_id = {sale[1]}")
+        scene.sale, scene.sql = sale, world.sql
+        clicks = [Click(user) for user in range(1, BUYERS + 1)]
+        load = threading.Thread(target=drive, args=(list(scene.apis), sale, clicks), kwargs={"rate": RATE, "connections": 32},
+                                daemon=True)
+        load.start()
+        time.sleep(0.4)
+        redis = fault(scene) or redis
+        load.join()
+        for proxy in scene.proxies():
+            proxy.healthy()
+        checker = Checker(sale, UNITS, redis, world.sql)
+        try:
+            wait_for("rest", lambda: not checker.unsettled(), 90, 0.3)
+        except AssertionError:
+            raise AssertionError(f"{title}: {checker.unsettled()}") from None
+        answers = by_status(clicks)
+        unclear = {answer: count for answer, count in answers.items() if answer[0] not in (202, 409)}
+        assert not unclear, f"{title}: {answers}"
+        # The projector trails; then the results of all orders are there.
+        counted = wait_for_check(checker, clicks)
+        if postgres_total is None:
+            assert counted["orders"] == UNITS, f"{title}: {counted}, {answers}"
+        replay(scene, checker)
+        counted = checker.check(clicks)
+        scene.close()
+    return counted, time.monotonic() - began
+
+
+def wait_for_check(checker, clicks, seconds=30):
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return checker.check(clicks)
+        except AssertionError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.5)
+
+
+@contextlib.contextmanager
+def as_redis(port):
+    """`seckill activity` talks to this Redis meanwhile."""
+    before = os.environ["SECKILL_REDIS"]
+    if port is not None:
+        os.environ["SECKILL_REDIS"] = f"redis://127.0.0.1:{port}/0"
+    try:
+        yield
+    finally:
+        os.environ["SECKILL_REDIS"] = before
+
+
+@row("Redis 200 ms slower")
+def redis_slow(scene):
+    scene.redis.delay = 0.2
+    time.sleep(2)
+    scene.redis.healthy()
+
+
+@row("reply lost after the script ran")
+def script_reply_lost(scene):
+    rule = scene.redis.when(b"EVALSHA", "lose_reply", every=12)
+    time.sleep(2)
+    scene.redis.healthy()
+    assert rule.hits > 3, rule.hits
+
+
+@row("reply held after the script ran")
+def script_reply_held(scene):
+    rule = scene.redis.when(b"EVALSHA", "hold_reply", every=25)
+    time.sleep(2)
+    scene.redis.healthy()
+    scene.redis.cut_all()
+    assert rule.hits > 1, rule.hits
+
+
+@row("script cache flushed")
+def script_flush(scene):
+    for _ in range(40):
+        scene.world.redis.call("SCRIPT", "FLUSH")
+        time.sleep(0.05)
+
+
+@row("Redis fail-over, READONLY", own_redis=True)
+def redis_failover(scene):
+    primary, spare = scene.world.pair
+    old, new = primary.client(), spare.client()
+    new.call("REPLICAOF", "127.0.0.1", primary.port)
+    wait_for("a replica", lambda: "master_link_status:up" in new.call("INFO", "replication"))
+    # The address moves to the new primary; connections to the old one, now a replica, have to notice by themselves. Writes of
+    # the moment in between are lost with the old primary in general; here the switch waits until none is under way.
+    scene.redis.delay = 0.0
+    old.call("CLIENT", "PAUSE", 3000, "WRITE")
+    wait_for("all replicated", lambda: offset(old) == offset(new))
+    new.call("REPLICAOF", "NO", "ONE")
+    scene.redis.target = spare.port
+    old.call("REPLICAOF", "127.0.0.1", spare.port)
+    old.call("CLIENT", "UNPAUSE")
+    time.sleep(1)
+    return new
+
+
+def offset(client):
+    info = dict(line.split(":", 1) for line in client.call("INFO", "replication").split("\r\n") if ":" in line)
+    return int(info["master_repl_offset" if info["role"] == "master" else "slave_repl_offset"])
+
+
+@row("send reply lost after the broker stored")
+def send_reply_lost(scene):
+    rules = [scene.broker.when(code, "lose_reply", every=4) for code in (SEND, SEND_BATCH)]
+    time.sleep(1.5)
+    scene.broker.healthy()
+    assert sum(rule.hits for rule in rules) > 1
+
+
+@row("broker restart")
+def broker_restart(scene):
+    subprocess.run([STACK, "restart", "rocketmq"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+@row("POP redelivery while the first worker still holds the message", workers=2)
+def pop_redelivery(scene):
+    scene.worker.child.send_signal(signal.SIGSTOP)
+    time.sleep(11)
+    scene.worker.child.send_signal(signal.SIGCONT)
+
+
+@row("ack lost")
+def ack_lost(scene):
+    rules = [scene.broker.when(code, action, every=2) for code in (ACK, BATCH_ACK) for action in ("cut", "lose_reply")]
+    time.sleep(1.5)
+    scene.broker.healthy()
+    assert sum(rule.hits for rule in rules) > 0
+
+
+@row("kill -9 of the worker after commit, before ack")
+def killed_before_ack(scene):
+    rules = [scene.broker.when(code, "cut") for code in (ACK, BATCH_ACK)]
+    wait_for("commits", lambda: scene.world.orders(scene.sale) > 20)
+    scene.kill(scene.worker)
+    scene.broker.healthy()
+    assert sum(rule.hits for rule in rules) > 0
+    scene.start("worker")
+
+
+@row("kill -9 of the api between reserve and send", apis=2)
+def killed_before_send(scene):
+    rules = [scene.broker.when(code, "cut") for code in (SEND, SEND_BATCH)]
+    time.sleep(0.4)
+    scene.kill(scene.api)
+    scene.broker.healthy()
+    assert sum(rule.hits for rule in rules) > 0
+
+
+@row("PostgreSQL 1 s slower")
+def postgres_slow(scene):
+    scene.postgres.delay = 1.0
+    time.sleep(4)
+    scene.postgres.healthy()
+
+
+@row("40P01 and 40001 injected")
+def transactions_refused(scene):
+    scene.sql("""
+        CREATE SEQUENCE it_fault;
+        CREATE FUNCTION it_fault() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            CASE nextval('it_fault') % 40
+                WHEN 7 THEN RAISE 'injected' USING ERRCODE = '40P01';
+                WHEN 23 THEN RAISE 'injected' USING ERRCODE = '40001';
+                ELSE RETURN NEW;
+            END CASE;
+        END $$;
+        CREATE TRIGGER it_fault BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION it_fault()""")
+    try:
+        time.sleep(1.5)
+    finally:
+        scene.sql("DROP TRIGGER it_fault ON orders; DROP FUNCTION it_fault; DROP SEQUENCE it_fault")
+    hits = sum(scene.worker.metric("seckill_pg_tx_retries_total", sqlstate=state) for state in ("40P01", "40001"))
+    assert hits > 0
+
+
+@row("connection cut during COMMIT", postgres_total=250)
+def commit_cut(scene):
+    # Sync is what commits a batch, the word what commits a single message.
+    sync = b"S\x00\x00\x00\x04"
+    rules = [scene.postgres.when(b"COMMIT", "lose_reply", every=3), scene.postgres.when(b"COMMIT", "cut_after", every=4),
+             scene.postgres.when(sync, "lose_reply", every=9), scene.postgres.when(sync, "cut", every=11)]
+    time.sleep(2)
+    scene.postgres.healthy()
+    assert sum(rule.hits for rule in rules) > 2, [rule.hits for rule in rules]
+
+
+@row("PostgreSQL restart")
+def postgres_restart(scene):
+    subprocess.run([STACK, "restart", "postgres"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+@row("connection pool exhausted", postgres__order_connections_max=1, postgres__acquire_wait_ms=100, worker__sku_batches_max=4)
+def pool_exhausted(scene):
+    hold = f"BEGIN; SELECT * FROM seckill_inventory WHERE sku_id = {scene.sale[1]} FOR UPDATE; SELECT pg_sleep(2.5); COMMIT"
+    scene.sql(hold)
+
+
+@row("rolling restart under load", apis=2, workers=2)
+def rolling_restart(scene):
+    for process in (scene.api, scene.worker):
+        assert process.stop() == 0, process.tail()
+        group = scene.apis if process is scene.api else scene.workers
+        group.remove(process)
+        scene.start(process.role)
+    # The new api has another port, so its buyers have gone to the old one.
+    time.sleep(0.5)
+
+
+@row("memory limit lowered, of Redis and of a worker", workers=2)
+def less_memory(scene):
+    redis = scene.world.redis
+    before = redis.call("CONFIG", "GET", "maxmemory")[1]
+    redis.call("CONFIG", "SET", "maxmemory", 1)
+    # The worker may not have one page more than it has; what it does about it is its affair.
+    subprocess.run(["prlimit", "--pid", str(scene.worker.child.pid), "--as=1:"], check=True)
+    time.sleep(1.5)
+    redis.call("CONFIG", "SET", "maxmemory", before)
+    if scene.worker.child.poll() is not None:
+        scene.workers.remove(scene.worker)
+        scene.start("worker")
+    else:
+        subprocess.run(["prlimit", "--pid", str(scene.worker.child.pid), "--as=unlimited:"], check=True)
+
+
+def main():
+    words = sys.argv[1:]
+    table = []
+    with World("faults") as world:
+        for title, fault, options in ROWS:
+            if words and not any(word in title for word in words):
+                continue
+            try:
+                counted, took = run_row(world, title, fault, options)
+            except BaseException:
+                print(f"FAILED: {title}", file=sys.stderr)
+                raise
+            table.append((title, counted, took))
+            print(f"  {title}: {counted} {took:.1f} s", flush=True)
+    width = max(len(title) for title, *_ in table)
+    print(f"\n{'fault':{width}}  202s  orders  back  left  seconds")
+    for title, counted, took in table:
+        print(f"{title:{width}}  {counted['promised']:4}  {counted['orders']:6}  {counted['released']:4}  {counted['stock']:4}  "
+              f"{took:7.1f}")
+
+
+if __name__ == "__main__":
+    main()
