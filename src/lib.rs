@@ -19,6 +19,7 @@ pub mod order_body;
 pub mod ports;
 pub mod query;
 mod race;
+pub mod reconcile;
 pub mod recovery;
 pub mod resilience;
 pub mod sale;

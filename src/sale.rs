@@ -1,12 +1,19 @@
 //! A sale before and after its rush: put on the list, opened in Redis, looked at, closed (design section 6).
 
+mod books;
+mod rebuild;
+
 use std::time::{Duration, Instant};
 
 use proto_clients::postgres::{CallError as PgError, DecodeError, Params, Pool as PgPool, Statement, Type};
 use proto_clients::redis::{CallError as RedisError, Command, Pool, Reply, Script};
+use proto_clients::rocketmq::MqError;
 
 use crate::domain::Sku;
 use crate::services::{Scripts, key_prefix};
+
+pub use books::{Counts, Decided, Inspected, OrderRow, PAGE, Recounted, Reindex};
+pub use rebuild::Rebuilt;
 
 static CREATE: Statement = Statement {
     sql: include_str!("../sql/activity/create.sql"),
@@ -28,6 +35,21 @@ pub enum SaleError {
     /// Redis did not do it, or it is not known whether it did.
     #[error("Redis: {0}")]
     Redis(#[from] RedisError),
+    /// RocketMQ did not answer.
+    #[error("RocketMQ: {0}")]
+    RocketMq(#[from] MqError),
+    /// Messages are still on their way to their orders.
+    #[error(
+        "sale {sku} cannot be rebuilt yet: {lag} messages wait in the topic, or orders are still being made. Let the order \
+         workers finish (raise --wait), or rebuild all the same with --wait 0: units may then be sold twice in Redis, and \
+         PostgreSQL turns the later buyers down"
+    )]
+    Backlog {
+        /// Which.
+        sku: Sku,
+        /// Messages not popped.
+        lag: u64,
+    },
     /// A reply that the script or statement does not give.
     #[error("{0}")]
     Reply(String),
@@ -44,8 +66,8 @@ pub enum SaleError {
     },
     /// Orders exist, but Redis knows nothing of the sale.
     #[error(
-        "sale {sku} has {sold} orders but Redis does not know it: it was lost, and must be rebuilt from PostgreSQL \
-         before it may sell again. Rebuilding is not built yet; until then the sale stays closed"
+        "sale {sku} has {sold} orders but Redis does not know it: it was lost. It stays shut until it is rebuilt from \
+         PostgreSQL: run `seckill activity warm --rebuild`"
     )]
     Lost {
         /// Which.

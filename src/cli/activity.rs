@@ -1,6 +1,7 @@
 //! `seckill activity create|warm|status|close`.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -11,8 +12,8 @@ use crate::config::Config;
 use crate::domain::Sku;
 use crate::embedded::operator::{Operator, OperatorError};
 use crate::embedded::record::Opening;
-use crate::sale::{Done, Sale, SaleError, Sales};
-use crate::serve::pools::{postgres_pool, redis_pool};
+use crate::sale::{Done, Rebuilt, Sale, SaleError, Sales};
+use crate::serve::pools::{postgres_pool, redis_pool, rocketmq_client};
 
 /// `seckill activity`
 #[derive(Debug, Args)]
@@ -103,9 +104,12 @@ pub struct WarmArgs {
     /// Which SKU.
     #[command(flatten)]
     pub sku: SkuArgs,
-    /// Rebuild stock and buyers from PostgreSQL, over what Redis holds
+    /// Rebuild stock, buyers and results from PostgreSQL; what Redis still holds is kept, the sale is shut meanwhile
     #[arg(long)]
     pub rebuild: bool,
+    /// With --rebuild: how long to wait for the topic to run empty, in seconds; 0 does not look
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, requires = "rebuild")]
+    pub wait: u64,
 }
 
 /// Runs `seckill activity`.
@@ -176,10 +180,23 @@ async fn command(sales: &Sales, settings: &Config, command: &ActivityCommand, gl
     };
     match command {
         ActivityCommand::Create(args) => create(sales, settings, args, sku, global).await,
-        ActivityCommand::Warm(args) if args.rebuild => output::failed(
-            global,
-            "rebuilding Redis from PostgreSQL is not built yet; the sale stays closed until then",
-        ),
+        ActivityCommand::Warm(args) if args.rebuild => match rebuild(sales, settings, args, sku).await {
+            Ok(rebuilt) => {
+                let text = || {
+                    let Rebuilt { generation, orders, restored, contradicted, buyers, stock } = rebuilt;
+                    let alarm = match contradicted {
+                        0 => String::new(),
+                        count => format!("\n  {count} of them contradict Redis: see `seckill reconcile`"),
+                    };
+                    format!(
+                        "sale {sku} rebuilt as generation {generation}: {orders} orders ({restored} were incomplete), \
+                         {buyers} buyers, {stock} units for sale{alarm}"
+                    )
+                };
+                output::answer(global, text, || json!({ "ok": true, "changed": true, "rebuilt": rebuilt }))
+            }
+            Err(error) => output::failed(global, error),
+        },
         ActivityCommand::Warm(_) => match sales.warm(sku).await {
             Ok(done) => changed(global, done, "warm"),
             Err(error) => output::failed(global, error),
@@ -196,6 +213,17 @@ fn changed(global: &Global, done: Done, what: &str) -> ExitCode {
     let changed = done == Done::Changed;
     let text = || if changed { what.to_owned() } else { format!("already {what}, nothing changed") };
     output::answer(global, text, || json!({ "ok": true, "changed": changed }))
+}
+
+async fn rebuild(sales: &Sales, settings: &Config, args: &WarmArgs, sku: Sku) -> Result<Rebuilt, SaleError> {
+    if args.wait > 0 {
+        let client = rocketmq_client(settings, format!("rebuild@{}", std::process::id()));
+        let until = shards::now() + Duration::from_secs(args.wait);
+        let waited = sales.wait_for_topic(sku, &client, &settings.rocketmq.topic, until).await;
+        client.close().await;
+        waited?;
+    }
+    sales.rebuild(sku).await
 }
 
 async fn create(sales: &Sales, settings: &Config, args: &CreateArgs, sku: Sku, global: &Global) -> ExitCode {

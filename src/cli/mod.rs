@@ -9,6 +9,7 @@ pub mod config;
 pub mod demo;
 pub mod migrate;
 pub mod output;
+pub mod reconcile;
 pub mod serve;
 pub mod when;
 
@@ -90,6 +91,8 @@ enum Command {
     Migrate(migrate::MigrateArgs),
     /// Create, warm, look at and close a sale
     Activity(activity::ActivityArgs),
+    /// Compare Redis, PostgreSQL and the topic of a sale, and put them right
+    Reconcile(reconcile::ReconcileArgs),
     /// Check or print the settings
     Config(config::ConfigArgs),
     /// Measure a running system
@@ -104,6 +107,7 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args, &global),
         Command::Migrate(args) => migrate::run(&args, &global),
         Command::Activity(args) => activity::run(&args, &global),
+        Command::Reconcile(args) => reconcile::run(&args, &global),
         Command::Config(args) => config::run(args, &global),
         Command::Bench(args) => bench::run(&args, &global),
     }

@@ -388,7 +388,8 @@ fn same_request<'a>(fields: &mut impl Iterator<Item = &'a Reply>, request: &Rese
     let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<i64>().ok();
     Some(ReserveOutcome::SameRequest {
         reservation_id,
-        message_id: Uuid::parse(message_id)?,
+        // A reservation restored from PostgreSQL has its order; its message is not known and not needed any more.
+        message_id: if message_id.is_empty() { Uuid([0; 16]) } else { Uuid::parse(message_id)? },
         order_id: OrderId::new(number(order_id)?)?,
         state: ReservationState::from_name(status)?,
         created_at_ms: u64::try_from(number(created_at_ms)?).ok()?,

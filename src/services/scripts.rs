@@ -17,6 +17,11 @@ pub struct Scripts {
     pub(crate) warm: Script,
     pub(crate) status: Script,
     pub(crate) set_state: Script,
+    pub(crate) rebuild_begin: Script,
+    pub(crate) restore_orders: Script,
+    pub(crate) recount: Script,
+    pub(crate) inspect: Script,
+    pub(crate) reindex: Script,
 }
 
 impl Scripts {
@@ -34,6 +39,11 @@ impl Scripts {
             warm: Script::new(include_str!("../../lua/warm.lua")),
             status: Script::new(include_str!("../../lua/status.lua")),
             set_state: Script::new(include_str!("../../lua/set_state.lua")),
+            rebuild_begin: Script::new(include_str!("../../lua/rebuild_begin.lua")),
+            restore_orders: Script::new(include_str!("../../lua/restore_orders.lua")),
+            recount: Script::new(include_str!("../../lua/recount.lua")),
+            inspect: Script::new(include_str!("../../lua/inspect.lua")),
+            reindex: Script::new(include_str!("../../lua/reindex.lua")),
         }
     }
 }

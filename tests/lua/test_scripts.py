@@ -555,6 +555,89 @@ class Read(Case):
         self.assertEqual(Sku(self.client, warm=False).run("read_result", request_id)[1:], [0] + [""] * 9)
 
 
+class Books(Case):
+    """rebuild_begin, restore_orders, recount, inspect and reindex."""
+
+    def begin(self, sku, generation=2, total=None):
+        return sku.run("rebuild_begin", total or sku.total, *sku.window, generation)
+
+    def order(self, one):
+        return (one[0], one[1], one[2], one[4], one[5])
+
+    def test_a_lost_sale_is_rebuilt(self):
+        sku = Sku(self.client, warm=False)
+        orders = [request(user) for user in range(1, 5)]
+        self.assertEqual(self.begin(sku), [0, 0])
+        self.assertEqual(sku.reserve(request(9))[0], [(8, [])], "shut")
+        flat = [value for one in orders for value in self.order(one)]
+        self.assertEqual(sku.run("restore_orders", *flat), ["0000", 0])
+        self.assertEqual(sku.run("restore_orders", *flat), ["1111", 0], "twice is once")
+        self.assertEqual(sku.run("recount", "1", "open"), [2, 0, 4, 0])
+        self.assertEqual(sku.run("recount", "2", "open"), [0, 6, 4, 0])
+        self.assertEqual(sku.run("recount", "2", ""), [1, 6, 4, 6])
+        code, details = sku.reserve(orders[0])[0][0]
+        self.assertEqual((code, details[0], details[3]), (1, orders[0][2], "CREATED"))
+        self.assertEqual(sku.reserve(request(1))[0], [(2, [orders[0][2]])])
+        self.assertEqual(sku.reserve(request(9))[0][0][0], 0)
+        for name in ("stock", "activity", "buyers", "request:" + orders[0][1], "result:" + orders[0][1],
+                     "reservation:" + orders[0][2]):
+            self.assertEqual(self.client.call("PEXPIRETIME", sku.key(name)), sku.window[2], name)
+
+    def test_a_rebuild_keeps_what_is_under_way(self):
+        sku = Sku(self.client)
+        ordered, under_way, other = request(1), request(2), request(1)
+        sku.reserve(ordered, under_way)
+        self.assertEqual(self.begin(sku), [0, 2])
+        self.assertEqual(self.begin(sku), [3, 2], "one rebuild of a generation")
+        self.assertEqual(self.begin(sku, 3), [0, 2])
+        # User 1 has an order of another reservation than the one that Redis knows: that one loses its unit to it.
+        self.assertEqual(sku.run("restore_orders", *self.order(other)), ["0", 0])
+        self.assertEqual(sku.fields("reservation:" + ordered[2])["status"], "RELEASED")
+        self.assertEqual(sku.pending(), {under_way[2]})
+        self.assertEqual(sku.run("recount", "3", "open"), [0, 8, 2, 0])
+        self.assertEqual(sku.run("release", "unsent", ordered[2], 1, "")[0], "1", "its unit does not go back")
+        self.assertEqual(sku.stock(), 8)
+
+    def test_orders_that_are_contradicted_or_of_somebody_else(self):
+        sku = Sku(self.client)
+        released, foreign = request(1), request(2)
+        sku.reserve(released, foreign)
+        sku.run("release", "unsent", released[2], 1, "")
+        self.assertEqual(sku.run("restore_orders", *self.order(released)), ["3", 1])
+        self.assertEqual(sku.fields("reservation:" + released[2])["status"], "RELEASED")
+        self.assertEqual(sku.run("restore_orders", 9, *self.order(foreign)[1:]), ["4", 1])
+        self.assertEqual(Sku(self.client, warm=False).run("restore_orders", *self.order(released)), ["6", 0])
+
+    def test_recount_never_goes_below_zero(self):
+        sku = Sku(self.client, total=1)
+        for user in (1, 2, 3):
+            sku.run("restore_orders", *self.order(request(user)))
+        self.assertEqual(sku.run("recount", "", ""), [3, 0, 3, 1])
+        self.assertEqual(Sku(self.client, warm=False).run("recount", "", ""), [4, -1, 0, -1])
+
+    def test_inspect_and_reindex(self):
+        sku = Sku(self.client)
+        one, two = request(1), request(2)
+        sku.reserve(one, two)
+        seen = sku.run("inspect", 1, one[2], 9, one[2])
+        self.assertEqual(seen[:9], ["RESERVED", str(one[5]), one[1], one[3], str(one[4]), "", one[2], "1", ""])
+        self.assertEqual(seen[15:], ["", "1", ""])
+        self.client.call("ZREM", sku.key("pending"), one[2])
+        entries = ("pending", 1, one[2], "pending", 2, two[2], "buyer", 1, one[2], "buyer", 2, new_id())
+        self.assertEqual(sku.run("reindex", *entries), ["0111", 0])
+        self.assertEqual(sku.pending(), {one[2], two[2]})
+        self.client.call("HSET", sku.key("reservation:" + two[2]), "status", "RELEASED")
+        self.assertEqual(sku.run("reindex", "buyer", 2, two[2], "pending", 2, two[2]), ["01", 0])
+        self.assertEqual(set(sku.buyers()), {"1"})
+
+    def test_bad_arguments(self):
+        sku = Sku(self.client)
+        self.assertEqual(sku.run("rebuild_begin", 1, 2, 3, 4, 5), [4, 0])
+        for name, args in (("restore_orders", (1, 2)), ("inspect", (1,)), ("reindex", ("pending", 1))):
+            with self.assertRaises(ReplyError):
+                sku.run(name, *args)
+
+
 class Gate(Case):
     def test_warm_is_idempotent_and_never_overwrites(self):
         sku = Sku(self.client, total=3)

@@ -1,0 +1,128 @@
+//! `seckill reconcile`.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+
+use super::{EXIT_FAILED, Global, SkuArgs, output};
+use crate::domain::Sku;
+use crate::reconcile::{Reconciler, Report};
+use crate::sale::Sales;
+use crate::serve::pools::{postgres_pool, redis_pool, rocketmq_client};
+
+/// `seckill reconcile`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  seckill reconcile --activity-id 1001 --sku-id 2001             what does not agree, in words
+  seckill reconcile --activity-id 1001 --sku-id 2001 --repair    and put right what can be put right safely
+
+Exit code 0 when nothing is wrong, or all of it is repaired or heals by itself; 1 when something is left. It may run during a
+sale: what is under way is left alone. Every repair is judged again where it is done, and may be run twice.")]
+pub struct ReconcileArgs {
+    /// Which SKU.
+    #[command(flatten)]
+    pub sku: SkuArgs,
+    /// Put right what can be put right safely
+    #[arg(long)]
+    pub repair: bool,
+    /// How long a reservation may be under way before it counts as stuck, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    pub patience: u64,
+}
+
+/// Runs `seckill reconcile`.
+pub fn run(args: &ReconcileArgs, global: &Global) -> ExitCode {
+    let settings = match global.settings() {
+        Ok(settings) => settings,
+        Err(error) => return output::bad_settings(global, &error),
+    };
+    if !settings.names_services() {
+        return output::bad_usage(
+            global,
+            "there is nothing to reconcile in embedded mode: it has one book, the journal. Name the services with --config",
+        );
+    }
+    let Some(sku) = args.sku.sku() else { return output::bad_usage(global, "activity_id and sku_id must be positive") };
+    shards::run(async {
+        let postgres = match postgres_pool(&settings, 1) {
+            Ok(pool) => pool,
+            Err(error) => return output::failed(global, error),
+        };
+        let redis = redis_pool(&settings);
+        let client = rocketmq_client(&settings, format!("reconcile@{}", std::process::id()));
+        let sales = Sales::new(postgres.clone(), redis.clone());
+        let reconciler = Reconciler {
+            sales: &sales,
+            client: &client,
+            topic: &settings.rocketmq.topic,
+            patience: Duration::from_secs(args.patience),
+            repair: args.repair,
+        };
+        let report = reconciler.run(sku).await;
+        client.close().await;
+        redis.close().await;
+        postgres.close().await;
+        match report {
+            Ok(report) => {
+                let answered = output::answer(global, || text(sku, &report, args.repair), || explained(&report));
+                if report.open > 0 { ExitCode::from(EXIT_FAILED) } else { answered }
+            }
+            Err(error) => output::failed(global, error),
+        }
+    })
+}
+
+fn explained(report: &Report) -> serde_json::Value {
+    let mut value = json!({ "ok": report.open == 0, "report": report });
+    for (kind, finding) in &report.findings.0 {
+        let name = json!(kind);
+        let place = name.as_str().map(|name| &mut value["report"]["findings"][name]["explanation"]);
+        if let Some(place) = place {
+            *place = json!(kind.explanation());
+        }
+        debug_assert!(finding.count > 0);
+    }
+    value
+}
+
+fn text(sku: Sku, report: &Report, repair: bool) -> String {
+    let (redis, counts) = (&report.redis, &report.counts);
+    let mut out = format!(
+        "sale {sku}\n  PostgreSQL  {} of {} sold, {} orders, {} releases due\n  Redis       {} left, {} buyers, {} unsent, {}\n  \
+         topic       {} messages not popped\n",
+        report.postgres.sold,
+        report.postgres.total,
+        counts.orders,
+        counts.releases_due,
+        redis.stock,
+        redis.buyers,
+        redis.pending,
+        if redis.warmed { redis.state.as_str() } else { "not warmed" },
+        report.lag
+    );
+    if report.findings.0.is_empty() {
+        out.push_str("the books agree");
+        return out;
+    }
+    for (kind, finding) in &report.findings.0 {
+        let done = match (kind.heals(), finding.repaired) {
+            (true, _) => "heals by itself".to_owned(),
+            (false, 0) if kind.is_repaired() && !repair => "--repair puts it right".to_owned(),
+            (false, repaired) => format!("{repaired} repaired"),
+        };
+        // Writing to a String does not fail.
+        let _ = write!(
+            out,
+            "{:>8}  {}\n          {done}; for instance {}\n",
+            finding.count,
+            kind.explanation(),
+            finding.examples.join(", ")
+        );
+    }
+    out.push_str(if report.open == 0 { "nothing is left to do" } else { "this needs somebody" });
+    out
+}
