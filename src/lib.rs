@@ -25,5 +25,6 @@ pub mod resilience;
 pub mod sale;
 pub mod serve;
 pub mod services;
+pub mod set_aside;
 pub mod submit;
 pub mod trace_context;

@@ -11,6 +11,7 @@ pub mod migrate;
 pub mod output;
 pub mod reconcile;
 pub mod serve;
+pub mod set_aside;
 pub mod when;
 
 use std::path::PathBuf;
@@ -93,6 +94,10 @@ enum Command {
     Activity(activity::ActivityArgs),
     /// Compare Redis, PostgreSQL and the topic of a sale, and put them right
     Reconcile(reconcile::ReconcileArgs),
+    /// Look at messages that were delivered too often, and send them again
+    Dlq(set_aside::DlqArgs),
+    /// Look at messages that could not be ordered, and send them again
+    Quarantine(set_aside::QuarantineArgs),
     /// Check or print the settings
     Config(config::ConfigArgs),
     /// Measure a running system
@@ -108,6 +113,8 @@ pub fn main() -> ExitCode {
         Command::Migrate(args) => migrate::run(&args, &global),
         Command::Activity(args) => activity::run(&args, &global),
         Command::Reconcile(args) => reconcile::run(&args, &global),
+        Command::Dlq(args) => set_aside::dlq(&args, &global),
+        Command::Quarantine(args) => set_aside::quarantine(&args, &global),
         Command::Config(args) => config::run(args, &global),
         Command::Bench(args) => bench::run(&args, &global),
     }

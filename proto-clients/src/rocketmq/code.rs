@@ -5,6 +5,7 @@
 pub const SEND_MESSAGE_V2: i32 = 310;
 pub const SEND_BATCH_MESSAGE: i32 = 320;
 pub const HEART_BEAT: i32 = 34;
+pub const PULL_MESSAGE: i32 = 11;
 pub const GET_ROUTE: i32 = 105;
 pub const CREATE_TOPIC: i32 = 17;
 pub const GET_CONSUME_STATS: i32 = 208;
@@ -24,6 +25,8 @@ pub const SERVICE_NOT_AVAILABLE: i32 = 14;
 pub const NO_PERMISSION: i32 = 16;
 pub const TOPIC_NOT_EXIST: i32 = 17;
 pub const PULL_NOT_FOUND: i32 = 19;
+pub const PULL_RETRY_IMMEDIATELY: i32 = 20;
+pub const PULL_OFFSET_MOVED: i32 = 21;
 pub const SUBSCRIPTION_GROUP_NOT_EXIST: i32 = 26;
 pub const INVALID_PARAMETER: i32 = 29;
 pub const NO_MESSAGE: i32 = 208;

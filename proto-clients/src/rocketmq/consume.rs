@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use super::client::{Client, Lane};
 use super::frame::Request;
 use super::pop::{self, Popped};
+use super::pull::{self, Page};
+use super::route::Place;
 use super::{Handle, MqError, ack, code};
 
 impl Client {
@@ -84,6 +86,30 @@ impl Client {
         let route = self.route(&handle.topic, deadline).await?;
         let addr = route.master(&handle.broker).ok_or_else(|| MqError::NoRoute(handle.topic.to_string()))?;
         self.call(addr, Lane::Receive, request, deadline).await
+    }
+
+    /// Every queue of `topic` that can be read.
+    ///
+    /// # Errors
+    /// [`MqError`].
+    pub async fn queues(&self, topic: &str, deadline: Instant) -> Result<Vec<Place>, MqError> {
+        Ok(self.route(topic, deadline).await?.readable_queues())
+    }
+
+    /// Reads up to `max` (32) messages of a queue from `offset` on. Nothing is consumed, nothing is hidden from anybody.
+    ///
+    /// # Errors
+    /// [`MqError`].
+    pub async fn pull(
+        &self,
+        topic: &str,
+        queue: &Place,
+        offset: u64,
+        max: u32,
+        deadline: Instant,
+    ) -> Result<Page, MqError> {
+        let request = pull::request(&self.0.config.group, topic, queue.queue, offset, max);
+        pull::page(&self.call(&queue.addr, Lane::Receive, request, deadline).await?)
     }
 
     /// Messages of `topic` that no consumer of the group has popped yet. What is popped and not acked does not count.

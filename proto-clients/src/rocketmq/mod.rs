@@ -1,6 +1,6 @@
 //! RocketMQ remoting, straight to name server and broker (5.x).
 //!
-//! The core is [`frame`], [`route`], [`record`], [`send`], [`pop`] and [`ack`]: bytes in, values out, no I/O. [`Client`]
+//! The core is [`frame`], [`route`], [`record`], [`send`], [`pop`], [`pull`] and [`ack`]: bytes in, values out, no I/O. [`Client`]
 //! drives it over the sockets of a shard.
 
 mod access;
@@ -17,6 +17,7 @@ mod handle;
 mod link;
 pub mod pop;
 mod properties;
+pub mod pull;
 pub mod record;
 pub mod route;
 pub mod send;

@@ -90,6 +90,12 @@ impl Route {
         usable.flat_map(|queues| self.places(&queues.broker, 1)).collect()
     }
 
+    /// Every queue that gives messages.
+    pub fn readable_queues(&self) -> Vec<Place> {
+        let usable = self.queues.iter().filter(|queues| queues.perm & READ != 0);
+        usable.flat_map(|queues| self.places(&queues.broker, queues.read)).collect()
+    }
+
     fn places(&self, broker: &str, count: u32) -> Vec<Place> {
         let Some(addr) = self.master(broker) else { return Vec::new() };
         (0..count).map(|queue| Place { broker: broker.to_owned(), addr: addr.to_owned(), queue }).collect()
