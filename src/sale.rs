@@ -10,7 +10,7 @@ use proto_clients::redis::{CallError as RedisError, Command, Pool, Reply, Script
 use proto_clients::rocketmq::MqError;
 
 use crate::domain::Sku;
-use crate::services::{Scripts, key_prefix};
+use crate::services::{Scripts, key_prefix, live_sales};
 
 pub use books::{Counts, Decided, Inspected, OrderRow, PAGE, Recounted, Reindex};
 pub use rebuild::Rebuilt;
@@ -178,6 +178,14 @@ impl Sales {
             return Err(SaleError::Different { sku, there: there.to_string() });
         }
         Ok(if made > 0 { Done::Changed } else { Done::Already })
+    }
+
+    /// Sales that are on, or whose reservations may still be on their way.
+    ///
+    /// # Errors
+    /// When PostgreSQL cannot be asked.
+    pub async fn live(&self) -> Result<Vec<Sku>, SaleError> {
+        Ok(live_sales(&self.postgres, deadline()).await?)
     }
 
     /// The sale in PostgreSQL.

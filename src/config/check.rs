@@ -48,6 +48,7 @@ fn ranges(rules: &mut Rules, config: &Config) {
         ("recovery.pending_age_ms", config.recovery.pending_age_ms, 500, 600_000),
         ("recovery.lease_ms", config.recovery.lease_ms, 500, 600_000),
         ("recovery.batch_max", config.recovery.batch_max as u64, 1, 512),
+        ("recovery.reconcile_ms", config.recovery.reconcile_ms, 100, 3_600_000),
         ("resilience.breaker_failures", u64::from(config.resilience.breaker_failures), 1, 32),
         ("resilience.breaker_open_ms", config.resilience.breaker_open_ms, 10, 60_000),
         ("resilience.breaker_open_max_ms", config.resilience.breaker_open_max_ms, 10, 60_000),

@@ -200,6 +200,8 @@ section!(
         lease_ms: u64,
         /// Reservations of one SKU claimed at a time.
         batch_max: usize,
+        /// Pause between two comparisons of the books.
+        reconcile_ms: u64,
     }
 );
 

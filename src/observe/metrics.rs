@@ -265,6 +265,7 @@ pub struct Metrics {
     pub order_created: Counter,
     pub order_rejected: [Counter; RejectReason::ALL.len()],
     pub order_creation_delay: Histogram,
+    pub inventory_discrepancy: Gauge,
     pub result_projected: Counter,
     pub result_reprojected: Counter,
     pub result_projection_failures: Counter,
@@ -529,6 +530,9 @@ impl Metrics {
         );
         let help = "From the reservation to the committed order";
         visit("seckill_order_creation_delay_seconds", help, &[], histogram(&self.order_creation_delay));
+        let help =
+            "Units of live sales on which Redis and PostgreSQL do not agree; the same number in every worker process";
+        visit("seckill_inventory_discrepancy", help, &[], level(&self.inventory_discrepancy));
         visit("seckill_result_projected", "Results written to Redis", &[], count(&self.result_projected));
         let help = "Results shown again by the projector that follows the inbox";
         visit("seckill_result_reprojected", help, &[], count(&self.result_reprojected));

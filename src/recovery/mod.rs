@@ -6,6 +6,7 @@
 
 mod projector;
 mod releases;
+mod watch;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -21,6 +22,7 @@ use crate::race::{First, race};
 
 pub use projector::Projector;
 pub use releases::ReleaseTask;
+pub use watch::BookWatch;
 
 /// Longest step against one of the services.
 const STEP: Duration = Duration::from_secs(2);

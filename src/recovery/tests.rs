@@ -102,7 +102,7 @@ impl EventBus for Bus {
 }
 
 fn settings() -> Settings {
-    Settings { scan_ms: 10, pending_age_ms: 1, lease_ms: 1_000, batch_max: 2 }
+    Settings { scan_ms: 10, pending_age_ms: 1, lease_ms: 1_000, batch_max: 2, reconcile_ms: 1_000 }
 }
 
 #[test]

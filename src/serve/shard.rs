@@ -21,8 +21,9 @@ use crate::identity::Identity;
 use crate::observe::metrics::{Metrics, Refusal, Route};
 use crate::ports::{EventBus, MessageSource, Reservations, ResultLookup};
 use crate::query::QueryService;
-use crate::recovery::{PendingScanner, Projector, ReleaseTask};
+use crate::recovery::{BookWatch, PendingScanner, Projector, ReleaseTask};
 use crate::resilience::Guards;
+use crate::sale::Sales;
 use crate::services::{
     InboxOutcomes, PostgresOrders, RedisBoard, RedisPending, RedisReservations, Releases, ReserveLimits, Results,
     RocketMqBus, RocketMqSource, Scripts, Shared,
@@ -77,6 +78,7 @@ struct Parts {
     scanning: Option<JoinHandle<()>>,
     releasing: Option<JoinHandle<()>>,
     reprojecting: Option<JoinHandle<()>>,
+    watching: Option<JoinHandle<()>>,
     stopping: Gate,
     redis: Vec<proto_clients::redis::Pool>,
     postgres: Vec<proto_clients::postgres::Pool>,
@@ -184,6 +186,7 @@ fn build(
         scanning: None,
         releasing: None,
         reprojecting: None,
+        watching: None,
         stopping: Gate::new(),
         redis: Vec::new(),
         postgres: Vec::new(),
@@ -377,6 +380,10 @@ impl Parts {
             // Compensation has connections of its own: side writes of orders do not wait for it, nor it for them.
             let postgres = pool(RECOVERY_CONNECTIONS)?;
             self.postgres.push(postgres.clone());
+            let sales = Sales::new(postgres.clone(), board_redis.clone());
+            let every = Duration::from_millis(config.recovery.reconcile_ms);
+            let watch = BookWatch::new(sales, every, metrics.clone());
+            self.watching = Some(shards::spawn(watch.run(self.stopping.clone())));
             let outbox = Releases::new(board_redis.clone(), postgres.clone(), shared);
             let task = ReleaseTask::new(outbox, pause, metrics.clone());
             self.releasing = Some(shards::spawn(task.run(self.stopping.clone())));
@@ -449,6 +456,9 @@ impl Running for Parts {
         }
         if let Some(releasing) = self.releasing {
             finish("units on their way back", releasing, deadline).await;
+        }
+        if let Some(watching) = self.watching {
+            finish("book watch", watching, deadline).await;
         }
         if let Some(reprojecting) = self.reprojecting {
             finish("results shown again", reprojecting, deadline).await;

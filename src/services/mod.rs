@@ -26,6 +26,7 @@ pub use events::{RocketMqBus, RocketMqSource};
 pub use orders::PostgresOrders;
 pub use outcomes::InboxOutcomes;
 pub use pending::RedisPending;
+pub(crate) use pending::live_sales;
 pub use releases::Releases;
 pub use reservations::{RedisReservations, ReserveLimits};
 pub use results::{RedisBoard, Results};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use proto_clients::postgres::{CallError, DecodeError, Params, Pool as PgPool, Statement, Type};
+use proto_clients::postgres::{CallError, DecodeError, Params, Pool as PgPool, Row, Statement, Type};
 use proto_clients::redis::{Pool, Reply};
 
 use super::Shared;
@@ -30,24 +30,25 @@ impl RedisPending {
     pub fn new(redis: Pool, postgres: PgPool, shared: &Shared) -> Self {
         Self { redis: Redis::new(redis, shared), postgres }
     }
+}
 
-    async fn read_sales(&self, deadline: Instant) -> Result<Vec<Sku>, CallError> {
-        let mut client = self.postgres.acquire(deadline).await?;
-        let mut params = Params::new();
-        params.i64(SALES_MAX);
-        let rows = client.query(&LIVE, &params, deadline).await?;
-        let sku = |at: usize| -> Result<Option<Sku>, DecodeError> {
-            let row = rows.row(at);
-            Ok(Sku::new(row.i64(0)?, row.i64(1)?))
-        };
-        // The table's own checks keep both ids positive; a row that cannot be read is not ours to judge here.
-        Ok((0..rows.len()).filter_map(|at| sku(at).ok().flatten()).collect())
-    }
+/// Sales whose reservations may still be on their way.
+///
+/// # Errors
+/// When PostgreSQL cannot be asked.
+pub(crate) async fn live_sales(postgres: &PgPool, deadline: Instant) -> Result<Vec<Sku>, CallError> {
+    let mut client = postgres.acquire(deadline).await?;
+    let mut params = Params::new();
+    params.i64(SALES_MAX);
+    let rows = client.query(&LIVE, &params, deadline).await?;
+    let sku = |row: Row<'_>| -> Result<Option<Sku>, DecodeError> { Ok(Sku::new(row.i64(0)?, row.i64(1)?)) };
+    // The table's own checks keep both ids positive; a row that cannot be read is not ours to judge here.
+    Ok(rows.iter().filter_map(|row| sku(row).ok().flatten()).collect())
 }
 
 impl PendingIndex for RedisPending {
     async fn live_sales(&self, deadline: Instant) -> Result<Vec<Sku>, PortError> {
-        self.read_sales(deadline).await.map_err(|error| super::orders::port_error(&error))
+        live_sales(&self.postgres, deadline).await.map_err(|error| super::orders::port_error(&error))
     }
 
     async fn claim(
