@@ -235,6 +235,24 @@ fn conflicts_transactions_and_pipelines() {
 }
 
 #[test]
+fn statements_that_the_server_forgot_or_outdated_are_prepared_again() {
+    static CHANGING: Statement = Statement { sql: "SELECT * FROM changing", params: &[] };
+    in_shard(async |pool| {
+        let mut client = pool.acquire(soon()).await.unwrap();
+        client.simple("CREATE TEMP TABLE changing AS SELECT 7::int4 AS n", soon()).await.unwrap();
+        let read = |rows: proto_clients::postgres::Rows| rows.columns().len();
+        assert_eq!(read(client.query(&CHANGING, &Params::new(), soon()).await.unwrap()), 1);
+        client.simple("DEALLOCATE ALL", soon()).await.unwrap();
+        assert_eq!(read(client.query(&CHANGING, &Params::new(), soon()).await.unwrap()), 1);
+        client.simple("DISCARD PLANS; ALTER TABLE changing ALTER COLUMN n TYPE int8", soon()).await.unwrap();
+        assert_eq!(client.query(&CHANGING, &Params::new(), soon()).await.unwrap().row(0).i64(0).unwrap(), 7);
+        client.simple("ALTER TABLE changing ADD COLUMN m int4", soon()).await.unwrap();
+        assert_eq!(read(client.query(&CHANGING, &Params::new(), soon()).await.unwrap()), 2);
+        assert_eq!(pool.stats().opened_total, 1, "on the same connection");
+    });
+}
+
+#[test]
 fn notices_and_settings_in_the_middle_disturb_nothing() {
     in_shard(async |pool| {
         let mut client = pool.acquire(soon()).await.unwrap();

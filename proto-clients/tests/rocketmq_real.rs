@@ -118,6 +118,36 @@ fn what_is_not_acked_comes_again_and_what_is_hidden_stays_away() {
 
 #[test]
 #[ignore = "needs tests/stack"]
+fn a_queue_is_read_by_offset_and_nothing_is_consumed() {
+    shards::run(async {
+        let client = client();
+        let topic = topic(&client, 1).await;
+        for number in 0..40u8 {
+            stored(&client, &topic, &[message(vec![number])]).await;
+        }
+        let queues = client.queues(&topic, soon()).await.unwrap();
+        assert_eq!(queues.len(), 1);
+        let (mut read, mut offset) = (Vec::new(), 0);
+        loop {
+            let page = client.pull(&topic, &queues[0], offset, 32, soon()).await.unwrap();
+            read.extend(page.records.iter().map(|record| record.body[0]));
+            if page.next >= page.max {
+                break;
+            }
+            offset = page.next;
+        }
+        assert_eq!(read, (0..40).collect::<Vec<u8>>());
+        let beyond = client.pull(&topic, &queues[0], 1_000, 32, soon()).await.unwrap();
+        assert!(beyond.records.is_empty() && beyond.max == 40, "{beyond:?}");
+        // All of it is still there for a consumer.
+        let popped = pop_all(&client, &topic, 40, Duration::from_secs(20)).await;
+        assert_eq!(popped.len(), 40);
+        client.close().await;
+    });
+}
+
+#[test]
+#[ignore = "needs tests/stack"]
 fn the_backlog_is_counted() {
     shards::run(async {
         let client = client();

@@ -34,7 +34,7 @@ use crate::submit::{Orphan, SubmitService};
 pub(super) const ORPHANS_MAX: usize = 4_096;
 /// Longest wait for the services at the start.
 const WARM_UP: Duration = Duration::from_secs(3);
-/// Connections of compensation and projection, one process.
+/// PostgreSQL connections of compensation and projection, and again of reconciliation, one process.
 const RECOVERY_CONNECTIONS: usize = 1;
 /// The projector stays this much longer behind than an order transaction may take.
 const PROJECTION_MARGIN: Duration = Duration::from_secs(2);
@@ -356,7 +356,6 @@ impl Parts {
         let orders = pool(config.postgres.order_connections_max)?;
         let side = pool(config.postgres.side_connections_max)?;
         self.postgres.extend([orders.clone(), side.clone()]);
-        let board_redis = redis.clone();
         let mq = &config.rocketmq;
         let (invisible, poll) = (Duration::from_millis(mq.invisible_ms), Duration::from_millis(mq.poll_ms));
         let guard = guards.rocketmq.clone();
@@ -378,9 +377,14 @@ impl Parts {
         if context.index == 0 {
             let pause = Duration::from_millis(config.recovery.scan_ms);
             // Compensation has connections of its own: side writes of orders do not wait for it, nor it for them.
-            let postgres = pool(RECOVERY_CONNECTIONS)?;
+            let (postgres, board_redis) = (pool(RECOVERY_CONNECTIONS)?, redis_pool(config));
             self.postgres.push(postgres.clone());
-            let sales = Sales::new(postgres.clone(), board_redis.clone());
+            self.redis.push(board_redis.clone());
+            // Reconciliation too: it reads much, and nobody waits for it.
+            let (books, books_redis) = (pool(RECOVERY_CONNECTIONS)?, redis_pool(config));
+            self.postgres.push(books.clone());
+            self.redis.push(books_redis.clone());
+            let sales = Sales::new(books, books_redis);
             let every = Duration::from_millis(config.recovery.reconcile_ms);
             let watch = BookWatch::new(sales, every, metrics.clone());
             self.watching = Some(shards::spawn(watch.run(self.stopping.clone())));

@@ -104,8 +104,11 @@ impl PostgresOrders {
             }
             CallError::Server(server) => match server.sqlstate.class() {
                 ErrorClass::Retry => {
-                    let kind =
-                        if server.sqlstate.as_str() == "40001" { TxRetry::Serialization } else { TxRetry::Deadlock };
+                    let kind = match server.sqlstate.as_str() {
+                        "40001" => TxRetry::Serialization,
+                        "40P01" => TxRetry::Deadlock,
+                        _ => TxRetry::Other,
+                    };
                     self.metrics.pg_tx_retries[kind as usize].inc();
                     OrderError::Transient(text)
                 }

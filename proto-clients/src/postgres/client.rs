@@ -117,7 +117,28 @@ impl Client {
         simple(&self.connection, sql, self.pool.result_bytes_max(), deadline).await
     }
 
+    /// Runs statements. When what this connection has prepared does not fit the server's state any more (a migration, a DISCARD)
+    /// and nothing else has happened yet, they are prepared anew and run again.
     async fn run(
+        &mut self,
+        statements: &[(&'static Statement, &Params)],
+        deadline: Instant,
+    ) -> Result<Outcome, CallError> {
+        let is_idle = |client: &Self| client.connection.status() == TransactionStatus::Idle;
+        let was_idle = is_idle(self);
+        let mut outcome = self.run_once(statements, deadline).await?;
+        if is_outdated(&outcome) && was_idle && is_idle(self) {
+            self.connection.prepared.borrow_mut().clear();
+            self.simple("DEALLOCATE ALL", deadline).await?;
+            outcome = self.run_once(statements, deadline).await?;
+        }
+        if is_outdated(&outcome) {
+            self.connection.end(Unknown::ConnectionLost);
+        }
+        Ok(outcome)
+    }
+
+    async fn run_once(
         &mut self,
         statements: &[(&'static Statement, &Params)],
         deadline: Instant,
@@ -167,15 +188,13 @@ impl Client {
                 there.columns = Some(columns.clone());
             }
         }
-        drop(prepared);
-        if let Some((_, error)) = &outcome.error
-            && matches!(error.sqlstate.as_str(), "26000" | "0A000")
-        {
-            // What this connection has prepared does not fit the server's state any more (a migration, a DISCARD).
-            connection.end(Unknown::ConnectionLost);
-        }
         Ok(outcome)
     }
+}
+
+/// Whether the server says that a prepared statement is gone (26000) or that its result has another type now (0A000).
+fn is_outdated(outcome: &Outcome) -> bool {
+    outcome.error.as_ref().is_some_and(|(_, error)| matches!(error.sqlstate.as_str(), "26000" | "0A000"))
 }
 
 /// A transaction block. Dropping it without [`commit`](Self::commit) rolls it back.

@@ -7,7 +7,7 @@ pub struct SqlState([u8; 5]);
 /// What a SQLSTATE means for the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorClass {
-    /// 40001, 40P01: the whole transaction again.
+    /// 40001, 40P01, and prepared statements that the server outdated (26000, 0A000): the whole transaction again.
     Retry,
     /// 23505: somebody else was first.
     Conflict,
@@ -41,7 +41,7 @@ impl SqlState {
     /// What it means for the caller.
     pub fn class(&self) -> ErrorClass {
         match &self.0 {
-            b"40001" | b"40P01" => ErrorClass::Retry,
+            b"40001" | b"40P01" | b"26000" | b"0A000" => ErrorClass::Retry,
             b"23505" => ErrorClass::Conflict,
             [b'2', b'3', ..] => ErrorClass::Integrity,
             b"57014" | b"55P03" => ErrorClass::Timeout,

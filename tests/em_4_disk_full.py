@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""The disk fills up under load (embedded): no promise without room for it, and the sale goes on when there is room again."""
+
+import asyncio
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+
+sys.path.insert(0, __file__.rsplit("/", 1)[0] + "/it")
+from embedded import Connection, Server  # noqa: E402
+
+SKU, UNITS = 7, 1_000_000
+ORDERS = "/v1/seckill/orders"
+# An order that found no room in the store is tried again when its message comes back.
+SETTINGS = {"embedded__segment_mib": 1, "rocketmq__invisible_ms": 10_000, "postgres__transaction_timeout_ms": 3_000}
+BODY = b'{"activity_id":1,"sku_id":7}'
+
+
+async def click(connection, user, key):
+    headers = f"Content-Type: application/json\r\nIdempotency-Key: {key}\r\n"
+    return await connection.call("POST", ORDERS, user, headers, BODY)
+
+
+async def buy(address, users, until=None):
+    """Everybody once; {user: (key, status, body)}. Stops early when `until` says so of an answer."""
+    answers, waiting, stop = {}, list(users), []
+
+    async def one():
+        connection = Connection(address)
+        while waiting and not stop:
+            user, key = waiting.pop(), str(uuid.uuid4())
+            status, body = await click(connection, user, key)
+            answers[user] = (key, status, body)
+            if until and until(status):
+                stop.append(user)
+        connection.close()
+
+    await asyncio.gather(*(one() for _ in range(32)))
+    return answers
+
+
+async def states(address, answers):
+    """The final state of each promise."""
+    connection, found = Connection(address), {}
+    for user, (key, status, _) in answers.items():
+        if status == 202:
+            _, said = await connection.call("GET", f"/v1/seckill/activities/1/skus/{SKU}/requests/{key}?wait=10000", user)
+            found[user] = said
+    connection.close()
+    return found
+
+
+def run(folder):
+    server = Server(folder, **SETTINGS)
+    server.open_sale(SKU, UNITS)
+    filled = asyncio.run(buy(server.public, range(1, 400_000), until=lambda status: status == 503))
+    kept = {user: answer for user, answer in filled.items() if answer[1] == 202}
+    refused = {user: answer for user, answer in filled.items() if answer[1] != 202}
+    assert refused and {answer[1] for answer in refused.values()} <= {503, 504}, {answer[1] for answer in refused.values()}
+    assert len(kept) > 1_000, len(kept)
+    # Full is full: whoever clicks now is refused, nobody is promised anything, and the process lives.
+    time.sleep(0.5)
+    more = asyncio.run(buy(server.public, range(500_001, 500_051)))
+    assert {answer[1] for answer in more.values()} <= {202, 503, 504}
+    kept.update({user: answer for user, answer in more.items() if answer[1] == 202})
+
+    subprocess.run(["mount", "-o", "remount,size=256m", folder], check=True)
+    end = time.monotonic() + 20
+    while True:
+        after = asyncio.run(buy(server.public, [600_001 + int(10 * (end - time.monotonic()))]))
+        if all(answer[1] == 202 for answer in after.values()):
+            kept.update(after)
+            break
+        assert time.monotonic() < end, f"still refused: {after}"
+        time.sleep(0.2)
+    kept.update(asyncio.run(buy(server.public, range(700_001, 700_201))))
+    assert all(answer[1] == 202 for answer in kept.values())
+    # The first who is not served yet waits for all of them: what comes back comes back together.
+    for _ in range(4):
+        said = asyncio.run(states(server.public, kept))
+        wrong = {user: one for user, one in said.items() if one.get("state") != "CREATED"}
+        if not wrong:
+            break
+    assert not wrong, list(wrong.items())[:3]
+    server.kill()
+    # And all of it is still there after a kill, with the ids that were promised.
+    server = Server(folder, **SETTINGS)
+    again = asyncio.run(states(server.public, kept))
+    for user, (_, _, promise) in kept.items():
+        assert again[user]["state"] == "CREATED" and again[user]["order_id"] == promise["order_id"], (user, again[user])
+    server.stop()
+    return len(kept), len(refused)
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="seckill-disk-") as name:
+        folder = pathlib.Path(name)
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "none", folder], capture_output=True, text=True)
+        if mounted.returncode != 0:
+            print(f"NOT RUN: a small disk needs the right to mount one: {mounted.stderr.strip()}")
+            return
+        try:
+            kept, refused = run(folder)
+        finally:
+            subprocess.run(["umount", "-l", folder], check=True)
+    print(f"{kept} promises around a full disk kept, {refused} clicks refused while it was full")
+
+
+if __name__ == "__main__":
+    main()
