@@ -126,6 +126,7 @@ impl Server {
             "identity.mode=gateway_header".to_owned(),
             format!("server.listen={}", options.listen),
             "admin.listen=127.0.0.1:0".to_owned(),
+            "admin.token=".to_owned(),
             // Everything of the demo shares one machine, the buyers too.
             "shards.pin=false".to_owned(),
             "submit.deadline_ms=1000".to_owned(),
@@ -196,7 +197,7 @@ impl Drop for Server {
 /// [`DemoError`]; what is not as it should be is no error but [`DemoReport::wrong`].
 pub fn run(server: &Server, options: &DemoOptions, progress: ProgressBar) -> Result<DemoReport, DemoError> {
     let now_ms = shards::unix_micros() / 1_000;
-    let operator = Operator::find(&options.data)?;
+    let operator = Operator::find(&options.data, "")?;
     // A sale of its own each time, so that the demo can be shown again on the same folder.
     let sku = i64::try_from(now_ms / 1_000).ok().and_then(|second| Sku::new(1, second));
     let Some(sku) = sku else { return Err(DemoError::Server("the clock is before 1970".to_owned(), String::new())) };

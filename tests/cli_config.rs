@@ -84,9 +84,16 @@ fn good_settings_pass() {
 #[test]
 fn open_doors_are_pointed_out() {
     let set = ["--set", "identity.mode=gateway_header", "--set", "server.listen=0.0.0.0:80", "--set"];
-    let output = seckill(&[&["config", "check"][..], &set, &["admin.listen=0.0.0.0:9090"]].concat());
+    let public = "admin.listen=0.0.0.0:9090";
+    let output = seckill(&[&["config", "check"][..], &set, &[public]].concat());
+    assert_eq!(code(&output), 2, "nobody may ask for nothing");
+    assert!(err(&output).contains("set admin.token"), "{}", err(&output));
+    let token = ["--set", "admin.token=0123456789abcdef"];
+    let output = seckill(&[&["config", "check"][..], &set, &[public], &token].concat());
     assert_eq!(code(&output), 0);
     assert_eq!(out(&output).matches("\nnote: ").count(), 2, "{}", out(&output));
+    let shown = seckill(&[&["config", "show"][..], &token].concat());
+    assert!(!out(&shown).contains("0123456789abcdef"), "{}", out(&shown));
 }
 
 #[test]

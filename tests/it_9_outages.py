@@ -44,6 +44,9 @@ def outage(world, dependency, seconds):
     time.sleep(seconds / 2)
     opened = who.metric("seckill_breaker_transitions_total", dependency=dependency, to="open")
     assert opened > 0, f"the breaker of {dependency} did not open"
+    # Without RocketMQ an api still takes orders.
+    ready = 200 if dependency == "rocketmq" else 503
+    wait_for(f"/readyz {ready}", lambda: who.admin_status("/readyz") == ready, 2)
     time.sleep(seconds / 2)
     shares = []
     for process in (*scene.apis, *scene.workers):
@@ -60,6 +63,7 @@ def outage(world, dependency, seconds):
     back = time.monotonic()
     wait_for("a closed breaker", lambda: who.metric("seckill_breakers", dependency=dependency, state="closed") == 1, 5, 0.02)
     back = time.monotonic() - back
+    assert who.admin_status("/readyz") == 200
     load.join()
     checker = Checker(sale, units, world.redis, world.sql)
     wait_for("rest", lambda: not checker.unsettled(), 90, 0.3)

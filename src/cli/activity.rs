@@ -137,7 +137,7 @@ pub fn run(args: &ActivityArgs, global: &Global) -> ExitCode {
 
 /// The same on a running embedded process. Its sales are open as soon as they are made.
 fn embedded(settings: &Config, command: &ActivityCommand, global: &Global) -> ExitCode {
-    let operator = match Operator::find(&settings.embedded.data) {
+    let operator = match Operator::find(&settings.embedded.data, &settings.admin.token) {
         Ok(operator) => operator,
         Err(error) => return output::failed(global, error),
     };

@@ -38,7 +38,7 @@ Examples:
   seckill config show --set shards.count=4             what the program would run on
 
 Settings come from the built-in defaults < --config < environment (SECKILL_REDIS, SECKILL_PG_URL, SECKILL_NAMESRV,
-SECKILL_JWT_KEY) < --set. Exit codes: 0 done, 1 failed, 2 bad usage or bad settings.";
+SECKILL_JWT_KEY, SECKILL_ADMIN_TOKEN) < --set. Exit codes: 0 done, 1 failed, 2 bad usage or bad settings.";
 
 #[derive(Debug, Parser)]
 #[command(

@@ -25,6 +25,7 @@ impl Rules {
 pub(super) fn broken_rules(config: &Config) -> Vec<String> {
     let mut rules = Rules { broken: Vec::new() };
     ranges(&mut rules, config);
+    admin(&mut rules, config);
     budgets(&mut rules, config);
     identity(&mut rules, config);
     services(&mut rules, config);
@@ -82,6 +83,21 @@ fn ranges(rules: &mut Rules, config: &Config) {
     });
     rules.require(config.log.level.parse::<tracing::Level>().is_ok(), || {
         format!("log.level = {:?} must be one of error, warn, info, debug, trace", config.log.level)
+    });
+}
+
+/// The admin listener shows and changes what is nobody else's business.
+fn admin(rules: &mut Rules, config: &Config) {
+    let admin = &config.admin;
+    rules.require(admin.listen.ip().is_loopback() || !admin.token.is_empty(), || {
+        format!(
+            "admin.listen = {} can be reached by others: set admin.token (and let scrapers send it as a bearer token), or listen on \
+             127.0.0.1",
+            admin.listen
+        )
+    });
+    rules.require(admin.token.is_empty() || admin.token.len() >= 16, || {
+        format!("admin.token has {} bytes and needs at least 16", admin.token.len())
     });
 }
 

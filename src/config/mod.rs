@@ -14,11 +14,12 @@ pub use sections::*;
 pub const DEFAULTS: &str = include_str!("../../seckill.toml");
 
 /// Environment variables that name services and secrets, and the setting each one sets.
-pub const ENVIRONMENT: [(&str, &str); 4] = [
+pub const ENVIRONMENT: [(&str, &str); 5] = [
     ("SECKILL_REDIS", "redis.addr"),
     ("SECKILL_PG_URL", "postgres.url"),
     ("SECKILL_NAMESRV", "rocketmq.name_servers"),
     ("SECKILL_JWT_KEY", "identity.jwt_key"),
+    ("SECKILL_ADMIN_TOKEN", "admin.token"),
 ];
 
 /// Why settings cannot be used. Each message names the setting and what it may be.

@@ -101,6 +101,8 @@ section!(
     Admin {
         /// Address and port.
         listen: SocketAddr,
+        /// What whoever asks must know; empty = nothing.
+        token: String,
     }
 );
 
@@ -383,6 +385,7 @@ impl Config {
             }
         };
         hide(&mut shown.identity.jwt_key);
+        hide(&mut shown.admin.token);
         hide(&mut shown.redis.password);
         hide(&mut shown.rocketmq.secret_key);
         if let Some((scheme, rest)) = shown.postgres.url.split_once("://")

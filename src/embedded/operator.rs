@@ -49,6 +49,7 @@ pub enum OperatorError {
 pub struct Operator {
     folder: PathBuf,
     admin: SocketAddr,
+    token: String,
 }
 
 #[derive(serde::Deserialize)]
@@ -96,15 +97,15 @@ pub struct Changed {
 }
 
 impl Operator {
-    /// Finds the process that runs on `folder`.
+    /// Finds the process that runs on `folder`; `token` is its `admin.token`, empty where it asks for none.
     ///
     /// # Errors
     /// [`OperatorError::NotRunning`]
-    pub fn find(folder: &Path) -> Result<Self, OperatorError> {
+    pub fn find(folder: &Path, token: &str) -> Result<Self, OperatorError> {
         let not_running = |source| OperatorError::NotRunning { folder: folder.to_owned(), source };
         let note = std::fs::read(folder.join(SERVER_NOTE)).map_err(not_running)?;
         let note: Note = serde_json::from_slice(&note).map_err(|error| not_running(error.into()))?;
-        Ok(Self { folder: folder.to_owned(), admin: note.admin })
+        Ok(Self { folder: folder.to_owned(), admin: note.admin, token: token.to_owned() })
     }
 
     /// Opens a sale; `false`: it was open on the same terms.
@@ -157,10 +158,14 @@ impl Operator {
         stream.set_write_timeout(Some(STEP))?;
         let host = self.admin;
         let length = body.len();
+        let authorization = match self.token.as_str() {
+            "" => String::new(),
+            token => format!("Authorization: Bearer {token}\r\n"),
+        };
         write!(
             stream,
             "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Type: application/json\r\n\
-             Content-Length: {length}\r\n\r\n{body}"
+             {authorization}Content-Length: {length}\r\n\r\n{body}"
         )?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;

@@ -4,9 +4,13 @@
 //! one unshared increment and nothing while nobody looks. Labels are closed sets: no id ever becomes one.
 
 use std::cell::Cell;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use crate::domain::RejectReason;
+
+/// Shards that have a label of their own (`shards.count`).
+const SHARDS_MAX: usize = 256;
 
 /// A number that only rises.
 #[derive(Debug, Clone, Default)]
@@ -200,6 +204,12 @@ const REJECT_REASONS: [&str; RejectReason::ALL.len()] = {
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs, reason = "each field carries the metric's name without the prefix; `visit` documents them")]
 pub struct Metrics {
+    /// Which shard these are of.
+    pub shard: Gauge,
+    pub shard_cpu_micros: Counter,
+    pub shard_loop_lag: Histogram,
+    pub shard_loop_lag_max_us: Gauge,
+
     pub http_requests: [[Counter; STATUSES.len() + 1]; Route::TEXTS.len()],
     pub http_request_duration: [Histogram; Route::TEXTS.len()],
     pub admission_rejected: [Counter; Refusal::TEXTS.len()],
@@ -294,6 +304,13 @@ impl std::ops::Deref for HistogramOfSizes {
 }
 
 impl Metrics {
+    /// The metrics of shard `index`, nothing counted yet.
+    pub fn of_shard(index: usize) -> Self {
+        let metrics = Self::default();
+        metrics.shard.set(i64::try_from(index).unwrap_or(i64::MAX));
+        metrics
+    }
+
     /// Counts one answered request.
     pub fn http(&self, route: Route, status: u16, duration: Duration) {
         let index = STATUSES.iter().position(|&known| known == status).unwrap_or(STATUSES.len());
@@ -360,6 +377,20 @@ impl Metrics {
         self.visit_mq(visit);
         self.visit_pg(visit);
         self.visit_business(visit);
+        self.visit_shard(visit);
+    }
+
+    /// What is asked shard by shard: one that is busier than the others does not show in a sum.
+    fn visit_shard(&self, visit: &mut Visitor<'_>) {
+        let help = "How much later than asked for a timer of the shard fired";
+        visit("seckill_shard_loop_lag_seconds", help, &[], histogram(&self.shard_loop_lag));
+        let labels = [("shard", shard_label(self.shard.get()))];
+        let cpu = Sample::Counter(self.shard_cpu_micros.get() as f64 / 1e6);
+        visit("seckill_shard_cpu_seconds", "CPU time of the shard's thread", &labels, cpu);
+        visit("seckill_shard_http_connections", "Open client connections", &labels, level(&self.http_connections));
+        visit("seckill_shard_http_inflight_requests", "Requests in hand", &labels, level(&self.http_inflight));
+        visit("seckill_shard_mq_inflight_messages", "Messages in hand", &labels, level(&self.mq_inflight));
+        visit("seckill_shard_jobs_queue_size", "Messages waiting for a worker", &labels, level(&self.mq_jobs_queue));
     }
 
     fn visit_http(&self, visit: &mut Visitor<'_>) {
@@ -544,6 +575,13 @@ impl Metrics {
         visit("seckill_query_fallback_refused", help, &[], count(&self.query_fallback_refused));
         visit("seckill_task_panics", "Panics caught", &[], count(&self.task_panics));
     }
+}
+
+/// A shard's number as a label; `shards.count` bounds how many there are.
+fn shard_label(shard: i64) -> &'static str {
+    static LABELS: LazyLock<Vec<&'static str>> =
+        LazyLock::new(|| (0..SHARDS_MAX).map(|shard| &*shard.to_string().leak()).collect());
+    usize::try_from(shard).ok().and_then(|shard| LABELS.get(shard).copied()).unwrap_or("other")
 }
 
 fn labelled(

@@ -14,6 +14,7 @@ use super::control::Overview;
 use crate::embedded::lane::Message;
 use crate::embedded::operator;
 use crate::http::{Answered, ClientGone, ErrorIds, Handler, HttpConfig, Method, Observer, Phase, Request, Responder};
+use crate::observe::metrics::{BreakerState, Dependency, Metrics};
 use crate::observe::text::{openmetrics, process_rows};
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -36,6 +37,20 @@ impl Desk {
 struct Admin {
     overview: Overview,
     desk: Desk,
+    /// Asked for everywhere but for health and readiness; empty: nobody is asked.
+    token: String,
+}
+
+impl Admin {
+    fn lets_in(&self, request: &Request<'_>) -> bool {
+        let given = request.authorization().one().and_then(|value| value.strip_prefix(b"Bearer "));
+        self.token.is_empty() || given.is_some_and(|given| same(given, self.token.as_bytes()))
+    }
+}
+
+/// Compares in a time that does not tell where the difference is.
+fn same(one: &[u8], other: &[u8]) -> bool {
+    one.len() == other.len() && one.iter().zip(other).fold(0, |all, (one, other)| all | (one ^ other)) == 0
 }
 
 impl Handler for Admin {
@@ -43,6 +58,9 @@ impl Handler for Admin {
         let ids = ErrorIds { request_id: None, trace_id: [0; 16] };
         let responder = responder.no_store();
         let path = request.path();
+        if !matches!(path, "/healthz" | "/readyz") && !self.lets_in(request) {
+            return responder.error(401, "UNAUTHENTICATED", &ids);
+        }
         if let Some(rest) = path.strip_prefix(operator::PATH) {
             let owner = self.desk.0.borrow().clone();
             return match owner {
@@ -51,7 +69,7 @@ impl Handler for Admin {
                 None => responder.not_found(&ids),
             };
         }
-        if !matches!(path, "/healthz" | "/readyz" | "/metrics") {
+        if !matches!(path, "/healthz" | "/readyz" | "/metrics" | "/debug/shards") {
             return responder.not_found(&ids);
         }
         if request.method() != Method::Get {
@@ -62,11 +80,38 @@ impl Handler for Admin {
                 let text = openmetrics(&self.overview.metrics().await, &process_rows());
                 responder.text(200, OPENMETRICS, text.as_bytes())
             }
-            "/readyz" if self.overview.is_ready() => responder.text(200, TEXT, b"ready\n"),
-            "/readyz" => responder.text(503, TEXT, b"not ready\n"),
+            "/readyz" => match self.overview.why_not_ready().await {
+                reasons if reasons.is_empty() => responder.text(200, TEXT, b"ready\n"),
+                reasons => responder.text(503, TEXT, format!("not ready\n{}\n", reasons.join("\n")).as_bytes()),
+            },
+            "/debug/shards" => {
+                let shards: Vec<_> = self.overview.metrics().await.iter().map(shard_json).collect();
+                responder.json(200, serde_json::json!({ "shards": shards }).to_string().as_bytes())
+            }
             _ => responder.text(200, TEXT, b"ok\n"),
         }
     }
+}
+
+/// One shard at this moment.
+fn shard_json(metrics: &Metrics) -> serde_json::Value {
+    let breaker = |dependency: Dependency| {
+        let states = &metrics.breaker_state[dependency as usize];
+        let at = states.iter().position(|gauge| gauge.get() == 1);
+        at.map(|at| BreakerState::TEXTS[at])
+    };
+    serde_json::json!({
+        "shard": metrics.shard.get(), "cpu_seconds": metrics.shard_cpu_micros.get() as f64 / 1e6,
+        "loop_lag_max_us": metrics.shard_loop_lag_max_us.get(),
+        "connections": metrics.http_connections.get(), "requests_in_hand": metrics.http_inflight.get(),
+        "messages_in_hand": metrics.mq_inflight.get(), "messages_waiting": metrics.mq_jobs_queue.get(),
+        "redis_connections": metrics.redis_active_connections.get(),
+        "postgres_in_use": metrics.pg_acquired.get(), "postgres_idle": metrics.pg_idle.get(),
+        "breakers": {
+            "redis": breaker(Dependency::Redis), "rocketmq": breaker(Dependency::RocketMq),
+            "postgres": breaker(Dependency::Postgres),
+        },
+    })
 }
 
 /// The admin port is not part of the sale's HTTP metrics.
@@ -88,8 +133,8 @@ impl Observer for Quiet {
 }
 
 /// Serves until `stop`.
-pub(super) async fn serve(listener: TcpListener, overview: Overview, desk: Desk, stop: Gate) {
+pub(super) async fn serve(listener: TcpListener, overview: Overview, desk: Desk, token: String, stop: Gate) {
     let mut config = HttpConfig { connections_max: 64, ..HttpConfig::default() };
     config.timeouts.idle = Duration::from_secs(30);
-    crate::http::serve(listener, Rc::new(Admin { overview, desk }), Rc::new(Quiet), config, stop).await;
+    crate::http::serve(listener, Rc::new(Admin { overview, desk, token }), Rc::new(Quiet), config, stop).await;
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use shards::mailbox::{self, Sender};
 
 use super::shard::ShardEnd;
+use super::{Role, readiness};
 use crate::observe::metrics::Metrics;
 
 /// Messages that may wait for a shard: a stop and some scrapes.
@@ -44,19 +45,22 @@ pub(super) struct Overview(Rc<Inner>);
 struct Inner {
     controls: Vec<Sender<Control>>,
     ready: Cell<bool>,
+    role: Role,
+    services: bool,
 }
 
 impl Overview {
-    pub(super) fn new(controls: Vec<Sender<Control>>) -> Self {
-        Self(Rc::new(Inner { controls, ready: Cell::new(false) }))
+    pub(super) fn new(controls: Vec<Sender<Control>>, role: Role, services: bool) -> Self {
+        Self(Rc::new(Inner { controls, ready: Cell::new(false), role, services }))
     }
 
     pub(super) fn shards(&self) -> usize {
         self.0.controls.len()
     }
 
-    pub(super) fn is_ready(&self) -> bool {
-        self.0.ready.get()
+    /// Every reason why this process should get no work now.
+    pub(super) async fn why_not_ready(&self) -> Vec<String> {
+        readiness::why_not(self.0.ready.get(), self.0.role, self.0.services, &self.metrics().await)
     }
 
     pub(super) fn set_ready(&self, ready: bool) {

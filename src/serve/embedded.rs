@@ -99,7 +99,7 @@ pub(super) async fn run(
     embedded: Arc<Embedded>,
 ) -> ShardEnd {
     let Some(control) = control else { return ShardEnd::Failed("no mailbox".to_owned()) };
-    let metrics = Rc::new(Metrics::default());
+    let metrics = Rc::new(Metrics::of_shard(context.index));
     let parts = match build(&config, &context, public, &metrics, &embedded).await {
         Ok(parts) => parts,
         Err(reason) => return ShardEnd::Failed(reason),

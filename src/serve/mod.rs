@@ -11,6 +11,7 @@ mod admin;
 mod control;
 mod embedded;
 pub(crate) mod pools;
+mod readiness;
 mod shard;
 
 use std::io;
@@ -197,10 +198,16 @@ async fn run(config: Config, role: Role, mut signals: Signals) -> Result<(), Ser
     }
     let joined = join_elsewhere(shards, notice_tx);
 
-    let overview = Overview::new(controls);
+    let overview = Overview::new(controls, role, config.names_services());
     let admin_stop = Gate::new();
     let desk = admin::Desk::new(base.as_ref().map(|base| base.desk.clone()));
-    let admin = shards::spawn(admin::serve(admin_listener, overview.clone(), desk.clone(), admin_stop.clone()));
+    let admin = shards::spawn(admin::serve(
+        admin_listener,
+        overview.clone(),
+        desk.clone(),
+        config.admin.token.clone(),
+        admin_stop.clone(),
+    ));
     if let Some(base) = &base {
         base.note(public_addr, admin_addr)?;
     }

@@ -34,6 +34,8 @@ use crate::submit::{Orphan, SubmitService};
 pub(super) const ORPHANS_MAX: usize = 4_096;
 /// Longest wait for the services at the start.
 const WARM_UP: Duration = Duration::from_secs(3);
+/// How often a shard looks how late it is.
+const LOOP_LOOK: Duration = Duration::from_millis(100);
 /// PostgreSQL connections of compensation and projection, and again of reconciliation, one process.
 const RECOVERY_CONNECTIONS: usize = 1;
 /// The projector stays this much longer behind than an order transaction may take.
@@ -111,7 +113,7 @@ pub(super) async fn run(
     notices: Sender<Notice>,
 ) -> ShardEnd {
     let Some(control) = control else { return ShardEnd::Failed("no mailbox".to_owned()) };
-    let metrics = Rc::new(Metrics::default());
+    let metrics = Rc::new(Metrics::of_shard(context.index));
     let parts = match build(&config, role, &context, public, &metrics) {
         Ok(parts) => parts,
         Err(reason) => return ShardEnd::Failed(reason),
@@ -137,6 +139,8 @@ pub(super) async fn live(
     mut control: Receiver<Control>,
     notices: &Sender<Notice>,
 ) -> ShardEnd {
+    // Dropped with the shard: it waits for nothing but time.
+    drop(shards::spawn(watch_loop(metrics.clone())));
     // The mailbox has room for a notice of every shard.
     let _ = notices.try_send(Notice::Started);
     until_stopped(&mut control, metrics, || running.publish_levels(metrics)).await;
@@ -146,10 +150,26 @@ pub(super) async fn live(
     ShardEnd::Stopped { unfinished }
 }
 
+/// How late timers fire, all along: a shard that does too much at a time is late for everything.
+async fn watch_loop(metrics: Rc<Metrics>) {
+    loop {
+        let due = shards::now() + LOOP_LOOK;
+        shards::sleep_until(due).await;
+        let lag = shards::now().saturating_duration_since(due);
+        metrics.shard_loop_lag.observe_duration(lag);
+        let micros = i64::try_from(lag.as_micros()).unwrap_or(i64::MAX);
+        metrics.shard_loop_lag_max_us.set(metrics.shard_loop_lag_max_us.get().max(micros));
+    }
+}
+
 /// Answers scrapes until the stop. A main thread that is gone is one.
 async fn until_stopped(control: &mut Receiver<Control>, metrics: &Metrics, levels: impl Fn()) {
     while let Some(Control::Snapshot(reply)) = control.recv().await {
         levels();
+        let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        let micros =
+            u64::try_from(cpu.tv_sec).unwrap_or(0) * 1_000_000 + u64::try_from(cpu.tv_nsec).unwrap_or(0) / 1_000;
+        metrics.shard_cpu_micros.add(micros.saturating_sub(metrics.shard_cpu_micros.get()));
         // The scrape may have given up; the next one asks again.
         let _ = reply.try_send(metrics.clone());
     }
