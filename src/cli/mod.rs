@@ -7,8 +7,10 @@ pub mod activity;
 pub mod bench;
 pub mod config;
 pub mod demo;
+pub mod doctor;
 pub mod migrate;
 pub mod output;
+pub mod plan;
 pub mod reconcile;
 pub mod serve;
 pub mod set_aside;
@@ -98,8 +100,12 @@ enum Command {
     Dlq(set_aside::DlqArgs),
     /// Look at messages that could not be ordered, and send them again
     Quarantine(set_aside::QuarantineArgs),
+    /// Look at this host and the services: what deviates, why it matters, what changes it
+    Doctor(doctor::DoctorArgs),
     /// Check or print the settings
     Config(config::ConfigArgs),
+    /// Size a sale: cores, shards, connections, stores, with the arithmetic
+    Plan(plan::PlanArgs),
     /// Measure a running system
     Bench(bench::BenchArgs),
 }
@@ -115,7 +121,9 @@ pub fn main() -> ExitCode {
         Command::Reconcile(args) => reconcile::run(&args, &global),
         Command::Dlq(args) => set_aside::dlq(&args, &global),
         Command::Quarantine(args) => set_aside::quarantine(&args, &global),
+        Command::Doctor(args) => doctor::run(&args, &global),
         Command::Config(args) => config::run(args, &global),
+        Command::Plan(args) => plan::run(&args, &global),
         Command::Bench(args) => bench::run(&args, &global),
     }
 }
