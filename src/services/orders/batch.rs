@@ -42,6 +42,13 @@ impl PostgresOrders {
                 tracing::debug!(sku = %first.event.sku, messages = messages.len(), %error, "batch redone one by one");
                 Ok(None)
             }
+            // 40001, 40P01: nothing has happened. Message by message, so that one which fails every time keeps no other from
+            // its order; those that fail again are tried again by whoever called.
+            Err(CallError::Server(error)) if messages.len() > 1 && error.sqlstate.class() == ErrorClass::Retry => {
+                let error = self.order_error(&CallError::Server(error));
+                tracing::debug!(sku = %first.event.sku, messages = messages.len(), %error, "batch redone one by one");
+                Ok(None)
+            }
             Err(error) => Err(self.order_error(&error)),
         }
     }
