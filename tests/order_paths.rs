@@ -13,7 +13,7 @@ use proto_clients::postgres::{Pool, PoolConfig};
 use seckill::domain::{OrderCreateEvent, OrderId, OrderOutcome, Sku, TraceContext, UserId, Uuid};
 use seckill::observe::metrics::Metrics;
 use seckill::ports::{OrderError, OrderMessage, Orders};
-use seckill::services::PostgresOrders;
+use seckill::services::{PostgresOrders, Shared};
 
 const GROUP: &str = "seckill-order-create-v1";
 const TOPIC: &str = "seckill-order-events";
@@ -182,15 +182,14 @@ fn the_batch_and_the_single_path_give_the_same() {
         seckill::migrate::migrate(&pool).await.unwrap();
         let metrics = Rc::new(Metrics::default());
         let settings = seckill::config::load(&seckill::config::Sources::default()).unwrap().resilience;
-        let guards = seckill::resilience::Guards::new(&settings, &metrics);
+        let shared = Shared::new(&settings, &metrics);
         let store = PostgresOrders::new(
             pool.clone(),
             pool.clone(),
             TOPIC.to_owned(),
             GROUP.to_owned(),
             "test".to_owned(),
-            metrics.clone(),
-            guards.postgres,
+            &shared,
         );
         let mut runner = TestRunner::new(ProptestConfig::default());
         let strategy = (proptest::collection::vec(draft(), 1..40), 0i32..45, 2usize..40);

@@ -5,16 +5,14 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use proto_clients::postgres::{Pool, PoolConfig};
-use proto_clients::rocketmq::{Client, ClientConfig, Outgoing, SendOutcome};
+use proto_clients::rocketmq::{Client, ClientConfig, SendOutcome};
 use seckill::config::{Config, Sources};
-use seckill::domain::{EVENT_TAG, OrderCreateEvent, OrderId, OrderOutcome, Sku, TraceContext, UserId, Uuid};
+use seckill::domain::{OrderCreateEvent, OrderId, OrderOutcome, Sku, TraceContext, UserId, Uuid};
 use seckill::fulfil::{Fulfil, FulfilLimits};
 use seckill::observe::metrics::Metrics;
 use seckill::ports::{AttemptRow, OrderError, OrderMessage, Orders, PortError, QuarantineRow, ResultBoard, ResultRow};
-use seckill::resilience::Guards;
-use seckill::services::{PostgresOrders, RocketMqSource};
+use seckill::services::{PostgresOrders, RocketMqSource, Shared, order_message};
 
 const MESSAGES: u64 = 120;
 const BESIDE: &str = "seckill-order-events";
@@ -116,33 +114,17 @@ fn a_panic_acks_nothing_and_loses_nothing() {
         });
         client.create_topic(&topic, 1, BESIDE, soon()).await.unwrap();
         for number in 1..=MESSAGES {
-            let (event, mut body) = (event(salt, sku, number), Vec::new());
-            event.encode(&mut body);
-            let message = Outgoing {
-                body: Bytes::from(body),
-                tag: EVENT_TAG.to_owned(),
-                keys: event.message_key(),
-                properties: Vec::new(),
-            };
-            let sent = client.send(&topic, &[message], soon()).await;
+            let sent = client.send(&topic, &[order_message(&event(salt, sku, number))], soon()).await;
             assert!(matches!(sent, SendOutcome::Stored { .. }), "{sent:?}");
         }
 
         let metrics = Rc::new(Metrics::default());
-        let guards = Guards::new(&config.resilience, &metrics);
+        let shared = Shared::new(&config.resilience, &metrics);
         let group = config.rocketmq.group.clone();
         let (invisible, poll) = (Duration::from_secs(10), Duration::from_millis(200));
         let source =
-            RocketMqSource::new(client.clone(), topic.clone(), &group, invisible, poll, guards.rocketmq.clone());
-        let orders = PostgresOrders::new(
-            pool.clone(),
-            pool.clone(),
-            topic,
-            group,
-            "panic".to_owned(),
-            metrics.clone(),
-            guards.postgres.clone(),
-        );
+            RocketMqSource::new(client.clone(), topic.clone(), &group, invisible, poll, shared.guards.rocketmq.clone());
+        let orders = PostgresOrders::new(pool.clone(), pool.clone(), topic, group, "panic".to_owned(), &shared);
         let limits = FulfilLimits {
             invisible,
             transaction: Duration::from_secs(5),

@@ -3,15 +3,15 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use proto_clients::postgres::{Params, Pool, Statement, Type};
 use proto_clients::rocketmq::{Client, Outgoing, SendOutcome};
 
 use super::report::DrainReport;
 use super::{BenchError, cpu};
 use crate::config::Config;
-use crate::domain::{EVENT_TAG, OrderCreateEvent, OrderId, OrderIdBlock, Sku, TraceContext, UserId, UuidV7Source};
+use crate::domain::{OrderCreateEvent, OrderId, OrderIdBlock, Sku, TraceContext, UserId, UuidV7Source};
 use crate::serve::pools::{postgres_pool, rocketmq_client};
+use crate::services::order_message;
 
 /// Messages in one send.
 const BATCH: u64 = 64;
@@ -130,10 +130,7 @@ fn message(sku: Sku, index: u64, ids: &mut UuidV7Source, order_ids: &mut OrderId
         retry_count: 0,
         trace: TraceContext::default(),
     };
-    let mut body = Vec::with_capacity(512);
-    event.encode(&mut body);
-    let keys = event.message_key();
-    Some(Outgoing { body: Bytes::from(body), tag: EVENT_TAG.to_owned(), keys, properties: Vec::new() })
+    Some(order_message(&event))
 }
 
 fn start(options: &DrainOptions) -> Result<Worker, BenchError> {

@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use proto_clients::rocketmq::{Client, Outgoing, SendOutcome};
+use proto_clients::rocketmq::{Client, SendOutcome};
 
 use super::{Findings, Judge, Kind};
-use crate::domain::{EVENT_TAG, OrderCreateEvent, OrderId, Sku, TraceContext, UserId, Uuid};
+use crate::domain::{OrderCreateEvent, OrderId, Sku, TraceContext, UserId, Uuid};
 use crate::sale::{Counts, Gate, Inspected, OrderRow, PAGE, Reindex, Sale, SaleError, Sales};
+use crate::services::order_message;
 
 /// Longest send of a message that was lost.
 const SEND: Duration = Duration::from_secs(5);
@@ -158,15 +158,7 @@ impl Reconciler<'_> {
     }
 
     async fn send(&self, event: &OrderCreateEvent) -> Result<bool, SaleError> {
-        let mut body = Vec::with_capacity(512);
-        event.encode(&mut body);
-        let message = Outgoing {
-            body: Bytes::from(body),
-            tag: EVENT_TAG.to_owned(),
-            keys: event.message_key(),
-            properties: Vec::new(),
-        };
-        match self.client.send(self.topic, &[message], shards::now() + SEND).await {
+        match self.client.send(self.topic, &[order_message(event)], shards::now() + SEND).await {
             SendOutcome::Stored { .. } => Ok(true),
             // Perhaps it is there twice now; the inbox takes it once.
             SendOutcome::Unknown(error) | SendOutcome::NotStored(error) => {

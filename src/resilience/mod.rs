@@ -26,6 +26,17 @@ pub struct Guard {
     metrics: Rc<Metrics>,
 }
 
+/// Whom a failed call speaks against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blame {
+    /// It could not be reached, did not answer in time, or said that it is not able to.
+    Dependency,
+    /// It answered: what was asked of it was wrong, or it said no.
+    Caller,
+    /// Ours: a pool or queue that is full or closed says nothing about the other end.
+    Nobody,
+}
+
 /// The breaker is open: the call is not made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the breaker is open")]
@@ -58,6 +69,25 @@ impl Guard {
         self.budget.borrow_mut().call(now);
         self.metrics.dependency_calls[self.dependency as usize].inc();
         Ok(Pass { guard: self, reported: false })
+    }
+
+    /// Makes one call and notes how it went; `blame` judges a failure.
+    ///
+    /// # Errors
+    /// [`Open`]: the call was not made.
+    pub async fn call<T, E>(
+        &self,
+        call: impl Future<Output = Result<T, E>>,
+        blame: impl FnOnce(&E) -> Blame,
+    ) -> Result<Result<T, E>, Open> {
+        let pass = self.enter()?;
+        let result = call.await;
+        match result.as_ref().err().map_or(Blame::Caller, blame) {
+            Blame::Dependency => pass.fault(),
+            Blame::Caller => pass.ok(),
+            Blame::Nobody => drop(pass),
+        }
+        Ok(result)
     }
 
     /// Whether the call that just failed may be made again; counts it if so.

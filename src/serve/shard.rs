@@ -22,7 +22,6 @@ use crate::observe::metrics::{Metrics, Refusal, Route};
 use crate::ports::{EventBus, MessageSource, Reservations, ResultLookup};
 use crate::query::QueryService;
 use crate::recovery::{BookWatch, PendingScanner, Projector, ReleaseTask};
-use crate::resilience::Guards;
 use crate::sale::Sales;
 use crate::services::{
     InboxOutcomes, PostgresOrders, RedisBoard, RedisPending, RedisReservations, Releases, ReserveLimits, Results,
@@ -194,8 +193,7 @@ fn build(
     public: Option<SocketAddr>,
     metrics: &Rc<Metrics>,
 ) -> Result<Parts, String> {
-    let guards = Guards::new(&config.resilience, metrics);
-    let shared = Shared { scripts: Rc::new(Scripts::new()), metrics: metrics.clone(), guards };
+    let shared = Shared::new(&config.resilience, metrics);
     let mut parts = Parts {
         http: None,
         accepting: Gate::new(),
@@ -367,7 +365,7 @@ impl Parts {
     }
 
     fn worker(&mut self, config: &Config, name: String, context: &ShardContext, shared: &Shared) -> Result<(), String> {
-        let (metrics, guards) = (&shared.metrics, &shared.guards);
+        let metrics = &shared.metrics;
         let redis = redis_pool(config);
         self.redis.push(redis.clone());
         let client = rocketmq_client(config, name.clone());
@@ -378,11 +376,11 @@ impl Parts {
         self.postgres.extend([orders.clone(), side.clone()]);
         let mq = &config.rocketmq;
         let (invisible, poll) = (Duration::from_millis(mq.invisible_ms), Duration::from_millis(mq.poll_ms));
-        let guard = guards.rocketmq.clone();
+        let guard = shared.guards.rocketmq.clone();
         let source =
             || RocketMqSource::new(client.clone(), mq.topic.clone(), &mq.group, invisible, poll, guard.clone());
         let (topic, group) = (mq.topic.clone(), mq.group.clone());
-        let store = PostgresOrders::new(orders, side, topic, group, name, metrics.clone(), guards.postgres.clone());
+        let store = PostgresOrders::new(orders, side, topic, group, name, shared);
         let board = RedisBoard::new(redis, shared);
         let limits = FulfilLimits {
             invisible,

@@ -12,7 +12,7 @@ use crate::domain::{EVENT_TAG, OrderCreateEvent, Sku, Uuid};
 use crate::group_commit::{self, Limits};
 use crate::observe::metrics::Metrics;
 use crate::ports::{Delivery, EventBus, MessageSource, PortError, PublishError, Reservations};
-use crate::resilience::{Guard, Open, Pass};
+use crate::resilience::{Blame, Guard, Open};
 
 /// Sends in flight, per shard: while one travels the next one fills. A second one halves the batches, and a send costs the
 /// broker much more than a message in it.
@@ -87,30 +87,22 @@ impl<R: Reservations + 'static> RocketMqBus<R> {
         self.metrics.mq_send_batch.observe(batch.len() as f64);
         let messages: Vec<Outgoing> = batch.iter().map(|publishing| publishing.message.clone()).collect();
         let started = shards::now();
-        let outcome = match self.guard.enter() {
-            Ok(pass) => {
-                let outcome = self.client.send(&self.topic, &messages, deadline).await;
-                match &outcome {
-                    SendOutcome::Stored { .. } => pass.ok(),
-                    SendOutcome::NotStored(error) | SendOutcome::Unknown(error) => report(pass, error),
-                }
-                Some(outcome)
+        let send = async {
+            match self.client.send(&self.topic, &messages, deadline).await {
+                SendOutcome::Stored { .. } => Ok(()),
+                SendOutcome::NotStored(error) => Err((PublishError::NotStored, error)),
+                SendOutcome::Unknown(error) => Err((PublishError::Unknown, error)),
             }
-            Err(Open) => None,
         };
+        let sent = self.guard.call(send, |(_, error)| blame(error)).await;
         self.metrics.mq_send_duration.observe_duration(shards::now() - started);
-        let result = match outcome {
-            Some(SendOutcome::Stored { .. }) => Ok(()),
+        let result = match sent {
+            Ok(sent) => sent.map_err(|(why, error)| {
+                tracing::warn!(%error, messages = messages.len(), "{why}");
+                why
+            }),
             // Said once, when it opened.
-            None => Err(PublishError::NotStored),
-            Some(SendOutcome::NotStored(error)) => {
-                tracing::warn!(%error, messages = messages.len(), "messages not stored");
-                Err(PublishError::NotStored)
-            }
-            Some(SendOutcome::Unknown(error)) => {
-                tracing::warn!(%error, messages = messages.len(), "whether messages were stored is unknown");
-                Err(PublishError::Unknown)
-            }
+            Err(Open) => Err(PublishError::NotStored),
         };
         for publishing in batch {
             if publishing.answer.send(result).is_err() && result.is_ok() {
@@ -120,16 +112,15 @@ impl<R: Reservations + 'static> RocketMqBus<R> {
     }
 }
 
-/// What a failed call says about the broker.
-fn report(pass: Pass<'_>, error: &MqError) {
+fn blame(error: &MqError) -> Blame {
     match error {
-        // Ours: nothing left this process, and nothing would have been wrong with the broker.
-        MqError::Overloaded | MqError::Invalid(_) | MqError::Closed => drop(pass),
-        _ => pass.fault(),
+        MqError::Overloaded | MqError::Invalid(_) | MqError::Closed => Blame::Nobody,
+        _ => Blame::Dependency,
     }
 }
 
-fn outgoing(event: &OrderCreateEvent) -> Outgoing {
+/// An order's message as the topic has it.
+pub fn order_message(event: &OrderCreateEvent) -> Outgoing {
     let mut body = Vec::with_capacity(512);
     event.encode(&mut body);
     Outgoing { body: Bytes::from(body), tag: EVENT_TAG.to_owned(), keys: event.message_key(), properties: Vec::new() }
@@ -142,7 +133,7 @@ impl<R: Reservations + 'static> EventBus for RocketMqBus<R> {
 
     async fn publish(&self, event: OrderCreateEvent, deadline: Instant) -> Result<(), PublishError> {
         let (answer, answered) = oneshot::channel();
-        let (sku, reservation_id, message) = (event.sku, event.reservation_id, outgoing(&event));
+        let (sku, reservation_id, message) = (event.sku, event.reservation_id, order_message(&event));
         let publishing = Publishing { sku, reservation_id, message, deadline, answer };
         self.waiting.try_push(publishing).map_err(|_| PublishError::NotStored)?;
         match shards::timeout_at(deadline, answered).await {
@@ -198,17 +189,9 @@ impl MessageSource for RocketMqSource {
     async fn receive(&self, max: usize, _puller: usize) -> Result<Vec<Delivery<Handle>>, PortError> {
         let max = u32::try_from(max).unwrap_or(u32::MAX).min(32);
         let deadline = shards::now() + self.poll + POP_GRACE;
-        let pass = self.guard.enter().map_err(|Open| PortError::Unavailable)?;
-        match self.client.pop(&self.topic, max, self.invisible, self.poll, deadline).await {
-            Ok(messages) => {
-                pass.ok();
-                Ok(messages.into_iter().map(delivery).collect())
-            }
-            Err(error) => {
-                report(pass, &error);
-                Err(port_error(&error))
-            }
-        }
+        let pop = self.client.pop(&self.topic, max, self.invisible, self.poll, deadline);
+        let popped = self.guard.call(pop, blame).await.map_err(|Open| PortError::Unavailable)?;
+        popped.map(|messages| messages.into_iter().map(delivery).collect()).map_err(|error| port_error(&error))
     }
 
     async fn ack(&self, handles: &[Handle], deadline: Instant) -> Vec<Result<(), PortError>> {

@@ -5,24 +5,23 @@
 
 use std::rc::Rc;
 
-use proto_clients::postgres::{CallError, NotSent};
-
+use crate::config::Resilience;
 use crate::observe::metrics::Metrics;
-use crate::ports::PortError;
-use crate::resilience::{Guard, Guards, Open};
+use crate::resilience::Guards;
 
 mod events;
 mod order_ids;
 mod orders;
 mod outcomes;
 mod pending;
+mod postgres_call;
 mod redis_call;
 mod releases;
 mod reservations;
 mod results;
 mod scripts;
 
-pub use events::{RocketMqBus, RocketMqSource};
+pub use events::{RocketMqBus, RocketMqSource, order_message};
 pub use orders::PostgresOrders;
 pub use outcomes::InboxOutcomes;
 pub use pending::RedisPending;
@@ -33,18 +32,6 @@ pub use results::{RedisBoard, Results};
 pub use scripts::Scripts;
 pub(crate) use scripts::key_prefix;
 
-/// A PostgreSQL call through the guard: refused at once while the breaker is open.
-async fn guarded<T>(guard: &Guard, call: impl Future<Output = Result<T, CallError>>) -> Result<T, PortError> {
-    let pass = guard.enter().map_err(|Open| PortError::Unavailable)?;
-    let result = call.await;
-    match &result {
-        // Our own pool is used up or closed: that says nothing about the server.
-        Err(CallError::NotSent(NotSent::PoolWait | NotSent::Closed)) => drop(pass),
-        other => pass.report(other.as_ref().is_err_and(orders::is_fault)),
-    }
-    result.map_err(|error| orders::port_error(&error))
-}
-
 /// What all services of one shard share.
 #[derive(Clone)]
 pub struct Shared {
@@ -54,4 +41,12 @@ pub struct Shared {
     pub metrics: Rc<Metrics>,
     /// Breakers and retry budgets.
     pub guards: Guards,
+}
+
+impl Shared {
+    /// Closed breakers, nothing loaded yet.
+    pub fn new(settings: &Resilience, metrics: &Rc<Metrics>) -> Self {
+        let guards = Guards::new(settings, metrics);
+        Self { scripts: Rc::new(Scripts::new()), metrics: metrics.clone(), guards }
+    }
 }

@@ -7,8 +7,10 @@ mod statements;
 use std::rc::Rc;
 use std::time::Instant;
 
-use proto_clients::postgres::{CallError, ErrorClass, NotSent, Params, Pool, Unknown};
+use proto_clients::postgres::{CallError, ErrorClass, NotSent, Params, Pool, SqlState};
 
+use super::Shared;
+use super::postgres_call::Postgres;
 use crate::domain::{OrderOutcome, RejectReason};
 use crate::observe::metrics::{Metrics, Processed, TxRetry};
 use crate::ports::{AttemptRow, OrderError, OrderMessage, Orders, PortError, QuarantineRow};
@@ -17,9 +19,9 @@ use crate::resilience::{Guard, Open};
 /// [`Orders`] of one shard over PostgreSQL.
 pub struct PostgresOrders {
     /// For order transactions only: nothing else may take these connections (spec section 7).
-    orders: Pool,
+    orders: Postgres,
     /// For quarantine and the attempt log.
-    side: Pool,
+    side: Postgres,
     topic: String,
     group: String,
     worker: String,
@@ -29,16 +31,10 @@ pub struct PostgresOrders {
 
 impl PostgresOrders {
     /// A store over two pools; `worker` names this shard in the attempt log (64 bytes at most).
-    pub fn new(
-        orders: Pool,
-        side: Pool,
-        topic: String,
-        group: String,
-        worker: String,
-        metrics: Rc<Metrics>,
-        guard: Rc<Guard>,
-    ) -> Self {
-        Self { orders, side, topic, group, worker, metrics, guard }
+    pub fn new(orders: Pool, side: Pool, topic: String, group: String, worker: String, shared: &Shared) -> Self {
+        let (metrics, guard) = (shared.metrics.clone(), shared.guards.postgres.clone());
+        let postgres = |pool| Postgres::new(pool, shared);
+        Self { orders: postgres(orders), side: postgres(side), topic, group, worker, metrics, guard }
     }
 
     /// Settles each message in a transaction of its own: what [`Orders::settle`] falls back to.
@@ -89,6 +85,16 @@ impl PostgresOrders {
         self.metrics.pg_tx_duration[label as usize].observe_duration(shards::now() - started);
     }
 
+    /// A transaction that the server wants to be run again.
+    fn count_conflict(&self, sqlstate: SqlState) {
+        let kind = match sqlstate.as_str() {
+            "40001" => TxRetry::Serialization,
+            "40P01" => TxRetry::Deadlock,
+            _ => TxRetry::Other,
+        };
+        self.metrics.pg_tx_retries[kind as usize].inc();
+    }
+
     /// What a failed transaction means for its messages.
     fn order_error(&self, error: &CallError) -> OrderError {
         let text = error.to_string();
@@ -104,12 +110,7 @@ impl PostgresOrders {
             }
             CallError::Server(server) => match server.sqlstate.class() {
                 ErrorClass::Retry => {
-                    let kind = match server.sqlstate.as_str() {
-                        "40001" => TxRetry::Serialization,
-                        "40P01" => TxRetry::Deadlock,
-                        _ => TxRetry::Other,
-                    };
-                    self.metrics.pg_tx_retries[kind as usize].inc();
+                    self.count_conflict(server.sqlstate);
                     OrderError::Transient(text)
                 }
                 ErrorClass::Timeout => {
@@ -127,9 +128,9 @@ impl PostgresOrders {
 
     async fn acquire(&self, deadline: Instant) -> Result<proto_clients::postgres::Client, OrderError> {
         let started = shards::now();
-        let client = self.orders.acquire(deadline).await;
+        let client = self.orders.pool().acquire(deadline).await;
         self.metrics.pg_acquire_wait.observe_duration(shards::now() - started);
-        let stats = self.orders.stats();
+        let stats = self.orders.pool().stats();
         self.metrics.pg_acquired.set(stats.in_use as i64);
         self.metrics.pg_idle.set(stats.idle as i64);
         client.map_err(|error| self.order_error(&error))
@@ -152,9 +153,8 @@ impl Orders for PostgresOrders {
     }
 
     async fn probe(&self, deadline: Instant) -> bool {
-        let probe = super::guarded(&self.guard, async {
-            self.orders.acquire(deadline).await?.query(&statements::PROBE, &Params::new(), deadline).await
-        });
+        let nothing = Params::new();
+        let probe = self.orders.query(&statements::PROBE, &nothing, deadline);
         probe.await.is_ok_and(|rows| !rows.is_empty())
     }
 
@@ -177,10 +177,7 @@ impl Orders for PostgresOrders {
                 order_id: None,
             },
         );
-        let write = super::guarded(&self.guard, async {
-            self.side.acquire(deadline).await?.query(&statements::QUARANTINE_MESSAGE, &params, deadline).await
-        });
-        write.await.map(drop)
+        self.side.query(&statements::QUARANTINE_MESSAGE, &params, deadline).await.map(drop)
     }
 
     async fn log_attempts(&self, rows: &[AttemptRow], deadline: Instant) -> Result<(), PortError> {
@@ -193,35 +190,7 @@ impl Orders for PostgresOrders {
         params.text_array(rows.iter().map(|row| Some(row.error_code)));
         params.i64_array(rows.iter().map(|row| i64::try_from(row.duration.as_micros()).unwrap_or(i64::MAX)));
         params.timestamptz_array(rows.iter().map(|row| i64::try_from(row.occurred_at_micros).unwrap_or(i64::MAX)));
-        let write = super::guarded(&self.guard, async {
-            self.side.acquire(deadline).await?.query(&statements::INSERT_ATTEMPTS, &params, deadline).await
-        });
-        write.await.map(drop)
-    }
-}
-
-/// Whether PostgreSQL is to blame, rather than what was asked of it.
-pub(super) fn is_fault(error: &CallError) -> bool {
-    match error {
-        CallError::NotSent(_) | CallError::Unknown(_) => true,
-        CallError::Server(server) => {
-            matches!(server.sqlstate.class(), ErrorClass::Unavailable | ErrorClass::Timeout | ErrorClass::Auth)
-        }
-    }
-}
-
-/// A failed call in the words of the ports.
-pub(super) fn port_error(error: &CallError) -> PortError {
-    tracing::warn!(%error, "PostgreSQL call failed");
-    match error {
-        CallError::NotSent(NotSent::Deadline) | CallError::Unknown(Unknown::Deadline) => PortError::Timeout,
-        CallError::NotSent(_) => PortError::Unavailable,
-        CallError::Unknown(_) => PortError::Unknown,
-        CallError::Server(server) => match server.sqlstate.class() {
-            ErrorClass::Unavailable | ErrorClass::Retry | ErrorClass::Auth => PortError::Unavailable,
-            ErrorClass::Timeout => PortError::Timeout,
-            _ => PortError::Internal,
-        },
+        self.side.query(&statements::INSERT_ATTEMPTS, &params, deadline).await.map(drop)
     }
 }
 

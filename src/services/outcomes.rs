@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use proto_clients::postgres::{DecodeError, Params, Pool as PgPool, Row, Statement, Type};
 use proto_clients::redis::Pool;
 
+use super::Shared;
+use super::postgres_call::Postgres;
 use super::redis_call::Redis;
 use super::results::{reject_reason, write_results};
-use super::{Shared, guarded};
 use crate::domain::{OrderId, Sku, UserId, Uuid};
 use crate::ports::{FinalResult, PortError, ResultRow, SettledOutcomes, SettledRow};
 
@@ -26,27 +27,16 @@ const LEASE: Duration = Duration::from_secs(10);
 /// [`SettledOutcomes`] over both stores.
 pub struct InboxOutcomes {
     redis: Redis,
-    postgres: PgPool,
+    postgres: Postgres,
     group: String,
     /// Rows younger than this are left alone: longer than any order transaction takes.
     lag: Duration,
-    shared: Shared,
 }
 
 impl InboxOutcomes {
     /// The outcomes of `group`, a `lag` behind.
     pub fn new(redis: Pool, postgres: PgPool, group: String, lag: Duration, shared: &Shared) -> Self {
-        Self { redis: Redis::new(redis, shared), postgres, group, lag, shared: shared.clone() }
-    }
-
-    async fn query(
-        &self,
-        statement: &'static Statement,
-        params: &Params,
-        deadline: Instant,
-    ) -> Result<proto_clients::postgres::Rows, PortError> {
-        let call = async { self.postgres.acquire(deadline).await?.query(statement, params, deadline).await };
-        guarded(&self.shared.guards.postgres, call).await
+        Self { redis: Redis::new(redis, shared), postgres: Postgres::new(postgres, shared), group, lag }
     }
 }
 
@@ -75,7 +65,7 @@ impl SettledOutcomes for InboxOutcomes {
     async fn open(&self, deadline: Instant) -> Result<(), PortError> {
         let mut params = Params::new();
         params.text(&self.group);
-        self.query(&OPEN, &params, deadline).await.map(drop)
+        self.postgres.query(&OPEN, &params, deadline).await.map(drop)
     }
 
     async fn claim(&self, max: usize, deadline: Instant) -> Result<Vec<SettledRow>, PortError> {
@@ -84,7 +74,7 @@ impl SettledOutcomes for InboxOutcomes {
         for time in [self.lag, LEASE] {
             params.i64(i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
         }
-        let rows = self.query(&CLAIM, &params, deadline).await?;
+        let rows = self.postgres.query(&CLAIM, &params, deadline).await?;
         (0..rows.len())
             .map(|at| {
                 settled(&rows.row(at)).map_err(|error| {
@@ -102,6 +92,6 @@ impl SettledOutcomes for InboxOutcomes {
     async fn advance(&self, last: &SettledRow, deadline: Instant) -> Result<(), PortError> {
         let mut params = Params::new();
         params.text(&self.group).timestamptz_micros(last.processed_at).uuid(last.message_id.0);
-        self.query(&ADVANCE, &params, deadline).await.map(drop)
+        self.postgres.query(&ADVANCE, &params, deadline).await.map(drop)
     }
 }

@@ -6,6 +6,7 @@ use proto_clients::postgres::{CallError, DecodeError, Params, Pool as PgPool, Ro
 use proto_clients::redis::{Pool, Reply};
 
 use super::Shared;
+use super::postgres_call::Postgres;
 use super::redis_call::Redis;
 use super::scripts::key_prefix;
 use crate::domain::{OrderCreateEvent, OrderId, Sku, TraceContext, UserId, Uuid};
@@ -22,13 +23,13 @@ static LIVE: Statement = Statement { sql: include_str!("../../sql/activity/live.
 /// [`PendingIndex`] over both stores.
 pub struct RedisPending {
     redis: Redis,
-    postgres: PgPool,
+    postgres: Postgres,
 }
 
 impl RedisPending {
     /// An index over the pools.
     pub fn new(redis: Pool, postgres: PgPool, shared: &Shared) -> Self {
-        Self { redis: Redis::new(redis, shared), postgres }
+        Self { redis: Redis::new(redis, shared), postgres: Postgres::new(postgres, shared) }
     }
 }
 
@@ -48,7 +49,7 @@ pub(crate) async fn live_sales(postgres: &PgPool, deadline: Instant) -> Result<V
 
 impl PendingIndex for RedisPending {
     async fn live_sales(&self, deadline: Instant) -> Result<Vec<Sku>, PortError> {
-        live_sales(&self.postgres, deadline).await.map_err(|error| super::orders::port_error(&error))
+        self.postgres.call(live_sales(self.postgres.pool(), deadline)).await
     }
 
     async fn claim(

@@ -9,7 +9,7 @@ use super::Shared;
 use super::scripts::Scripts;
 use crate::observe::metrics::{CallResult, Metrics, RedisOperation};
 use crate::ports::PortError;
-use crate::resilience::{self, Guard};
+use crate::resilience::{Blame, Guard, Open};
 
 /// Redis as the services of one shard see it.
 #[derive(Clone)]
@@ -36,16 +36,9 @@ impl Redis {
         deadline: Instant,
     ) -> Result<Reply, PortError> {
         let started = shards::now();
-        let result = match self.guard.enter() {
-            Ok(pass) => {
-                let result = self.pool.eval(script, command, deadline).await;
-                match &result {
-                    Err(CallError::NotSent(NotSent::PoolWait | NotSent::Closed | NotSent::Incomplete)) => drop(pass),
-                    other => pass.report(other.as_ref().is_err_and(is_fault)),
-                }
-                result.map_err(|error| port_error(operation, &error))
-            }
-            Err(resilience::Open) => Err(PortError::Unavailable),
+        let result = match self.guard.call(self.pool.eval(script, command, deadline), blame).await {
+            Ok(result) => result.map_err(|error| port_error(operation, &error)),
+            Err(Open) => Err(PortError::Unavailable),
         };
         let label = match &result {
             Ok(_) => CallResult::Ok,
@@ -58,11 +51,12 @@ impl Redis {
     }
 }
 
-/// Whether Redis is to blame, rather than what was asked of it.
-fn is_fault(error: &CallError) -> bool {
+fn blame(error: &CallError) -> Blame {
     match error {
-        CallError::NotSent(_) | CallError::Unknown(_) => true,
-        CallError::Server(error) => did_not_run(&error.kind),
+        CallError::NotSent(NotSent::PoolWait | NotSent::Closed | NotSent::Incomplete) => Blame::Nobody,
+        CallError::NotSent(_) | CallError::Unknown(_) => Blame::Dependency,
+        CallError::Server(error) if did_not_run(&error.kind) => Blame::Dependency,
+        CallError::Server(_) => Blame::Caller,
     }
 }
 

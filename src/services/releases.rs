@@ -6,8 +6,9 @@ use proto_clients::postgres::{DecodeError, Params, Pool as PgPool, Row, Statemen
 use proto_clients::redis::Pool;
 
 use super::Shared;
-use super::orders::port_error;
+use super::postgres_call::Postgres;
 use super::redis_call::{Redis, codes};
+use super::results::{Shown, project};
 use super::scripts::key_prefix;
 use crate::domain::{Sku, UserId, Uuid};
 use crate::observe::metrics::RedisOperation;
@@ -20,30 +21,13 @@ static APPLIED: Statement =
 /// [`ReleaseOutbox`] over both stores.
 pub struct Releases {
     redis: Redis,
-    postgres: PgPool,
+    postgres: Postgres,
 }
 
 impl Releases {
     /// The outbox over the pools.
     pub fn new(redis: Pool, postgres: PgPool, shared: &Shared) -> Self {
-        Self { redis: Redis::new(redis, shared), postgres }
-    }
-
-    async fn project(&self, sku: Sku, rows: &[Release], deadline: Instant) -> Result<(), PortError> {
-        let script = &self.redis.scripts.project_result;
-        let mut command = script.command(1, 1 + 6 * rows.len());
-        command.arg(key_prefix(sku).as_bytes());
-        for row in rows {
-            command.arg(&row.request_id.text());
-            command.arg(&row.reservation_id.text());
-            command.arg_i64(row.user_id.get());
-            command.arg(b"REJECTED");
-            command.arg(row.order_id.map(|id| id.to_string()).unwrap_or_default().as_bytes());
-            command.arg(row.reason.as_bytes());
-        }
-        let reply = self.redis.eval(RedisOperation::Project, script, command, deadline).await?;
-        // What it refuses, the release refuses too, and that is what counts.
-        codes(&reply, rows.len()).map(drop)
+        Self { redis: Redis::new(redis, shared), postgres: Postgres::new(postgres, shared) }
     }
 }
 
@@ -64,10 +48,9 @@ fn release(row: &Row<'_>) -> Result<Option<Release>, DecodeError> {
 
 impl ReleaseOutbox for Releases {
     async fn claim(&self, max: usize, deadline: Instant) -> Result<Vec<Release>, PortError> {
-        let mut client = self.postgres.acquire(deadline).await.map_err(|error| port_error(&error))?;
         let mut params = Params::new();
         params.i64(i64::try_from(max).unwrap_or(i64::MAX));
-        let rows = client.query(&CLAIM, &params, deadline).await.map_err(|error| port_error(&error))?;
+        let rows = self.postgres.query(&CLAIM, &params, deadline).await?;
         let mut due = Vec::with_capacity(rows.len());
         for at in 0..rows.len() {
             let row = release(&rows.row(at)).map_err(|error| {
@@ -80,7 +63,16 @@ impl ReleaseOutbox for Releases {
     }
 
     async fn give_back(&self, sku: Sku, rows: &[Release], deadline: Instant) -> Result<Vec<Returned>, PortError> {
-        self.project(sku, rows, deadline).await?;
+        let rejected = rows.iter().map(|row| Shown {
+            request_id: row.request_id,
+            reservation_id: row.reservation_id,
+            user_id: row.user_id,
+            state: "REJECTED",
+            order_id: row.order_id,
+            code: &row.reason,
+        });
+        // What it refuses, the release refuses too, and that is what counts.
+        codes(&project(&self.redis, sku, rejected, deadline).await?, rows.len())?;
         let script = &self.redis.scripts.release;
         let mut command = script.command(1, 2 + 3 * rows.len());
         command.arg(key_prefix(sku).as_bytes());
@@ -98,9 +90,8 @@ impl ReleaseOutbox for Releases {
     }
 
     async fn applied(&self, ids: &[i64], deadline: Instant) -> Result<(), PortError> {
-        let mut client = self.postgres.acquire(deadline).await.map_err(|error| port_error(&error))?;
         let mut params = Params::new();
         params.i64_array(ids.iter().copied());
-        client.query(&APPLIED, &params, deadline).await.map(drop).map_err(|error| port_error(&error))
+        self.postgres.query(&APPLIED, &params, deadline).await.map(drop)
     }
 }

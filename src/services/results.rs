@@ -8,13 +8,13 @@ use proto_clients::redis::{Pool, Reply};
 use shards::sync::{Queue, oneshot};
 
 use super::Shared;
+use super::postgres_call::Postgres;
 use super::redis_call::{Redis, codes};
 use super::scripts::key_prefix;
 use crate::domain::{OrderId, RejectReason, ReservationState, Sku, UserId, Uuid, by_sku};
 use crate::group_commit::{self, Limits};
 use crate::observe::metrics::RedisOperation;
 use crate::ports::{FinalResult, PortError, ResultBoard, ResultLookup, ResultRow, Standing};
-use crate::resilience::Guard;
 
 /// Results that may wait. One that finds no room is found again from the inbox.
 const WAITING_MAX: usize = 65_536;
@@ -96,6 +96,50 @@ impl Board {
     }
 }
 
+/// A result as `project_result.lua` takes it.
+pub(super) struct Shown<'a> {
+    pub(super) request_id: Uuid,
+    pub(super) reservation_id: Uuid,
+    pub(super) user_id: UserId,
+    pub(super) state: &'static str,
+    pub(super) order_id: Option<i64>,
+    pub(super) code: &'a str,
+}
+
+impl From<&ResultRow> for Shown<'static> {
+    fn from(row: &ResultRow) -> Self {
+        let (state, order_id, code) = match row.result {
+            FinalResult::Created { order_id } => ("CREATED", Some(order_id.get()), ""),
+            FinalResult::Rejected { reason } => ("REJECTED", None, reason.code()),
+            // The order store rejects such a message with a reason of its own, so it never sends this one.
+            FinalResult::Released => ("REJECTED", None, RejectReason::ReservationReleased.code()),
+        };
+        let ResultRow { request_id, reservation_id, user_id, .. } = *row;
+        Self { request_id, reservation_id, user_id, state, order_id, code }
+    }
+}
+
+/// Runs `project_result.lua` on results of one SKU.
+pub(super) async fn project<'a>(
+    redis: &Redis,
+    sku: Sku,
+    results: impl ExactSizeIterator<Item = Shown<'a>>,
+    deadline: Instant,
+) -> Result<Reply, PortError> {
+    let script = &redis.scripts.project_result;
+    let mut command = script.command(1, 1 + 6 * results.len());
+    command.arg(key_prefix(sku).as_bytes());
+    for shown in results {
+        command.arg(&shown.request_id.text());
+        command.arg(&shown.reservation_id.text());
+        command.arg_i64(shown.user_id.get());
+        command.arg(shown.state.as_bytes());
+        command.arg(shown.order_id.map(|id| id.to_string()).unwrap_or_default().as_bytes());
+        command.arg(shown.code.as_bytes());
+    }
+    redis.eval(RedisOperation::Project, script, command, deadline).await
+}
+
 /// Shows the results of one SKU; how many of them the reservations contradict.
 pub(super) async fn write_results(
     redis: &Redis,
@@ -103,33 +147,7 @@ pub(super) async fn write_results(
     rows: &[ResultRow],
     deadline: Instant,
 ) -> Result<u64, PortError> {
-    let script = &redis.scripts.project_result;
-    let mut command = script.command(1, 1 + 6 * rows.len());
-    command.arg(key_prefix(sku).as_bytes());
-    for row in rows {
-        command.arg(&row.request_id.text());
-        command.arg(&row.reservation_id.text());
-        command.arg_i64(row.user_id.get());
-        match row.result {
-            FinalResult::Created { order_id } => {
-                command.arg(b"CREATED");
-                command.arg_i64(order_id.get());
-                command.arg(b"");
-            }
-            FinalResult::Rejected { reason } => {
-                command.arg(b"REJECTED");
-                command.arg(b"");
-                command.arg(reason.code().as_bytes());
-            }
-            // The order store rejects such a message with a reason of its own, so it never sends this one.
-            FinalResult::Released => {
-                command.arg(b"REJECTED");
-                command.arg(b"");
-                command.arg(RejectReason::ReservationReleased.code().as_bytes());
-            }
-        }
-    }
-    let reply = redis.eval(RedisOperation::Project, script, command, deadline).await?;
+    let reply = project(redis, sku, rows.iter().map(Shown::from), deadline).await?;
     let (codes, refused) = codes(&reply, rows.len())?;
     if codes.contains(&b'6') {
         // Its owners are answered from PostgreSQL until the sale is rebuilt.
@@ -156,8 +174,7 @@ struct Look {
 /// Long polls look often, so looks share round trips as every other call does.
 pub struct Results {
     redis: Redis,
-    postgres: PgPool,
-    guard: Rc<Guard>,
+    postgres: Postgres,
     looks: Rc<Queue<Look>>,
 }
 
@@ -165,7 +182,7 @@ impl Results {
     /// A lookup over both; at most `waiting_max` looks wait for the next round trip.
     pub fn new(redis: Pool, postgres: PgPool, shared: &Shared, waiting_max: usize) -> Rc<Self> {
         let looks = Rc::new(Queue::new(waiting_max));
-        Rc::new(Self { redis: Redis::new(redis, shared), postgres, guard: shared.guards.postgres.clone(), looks })
+        Rc::new(Self { redis: Redis::new(redis, shared), postgres: Postgres::new(postgres, shared), looks })
     }
 
     /// Looks until [`close`](Self::close) and until what waits is answered.
@@ -239,10 +256,7 @@ impl ResultLookup for Results {
     ) -> Result<Standing, PortError> {
         let mut params = Params::new();
         params.i64(sku.activity.get()).i64(sku.sku.get()).uuid(request_id.0).i64(user_id.get());
-        let rows = super::guarded(&self.guard, async {
-            self.postgres.acquire(deadline).await?.query(&ORDER_BY_REQUEST, &params, deadline).await
-        });
-        let rows = rows.await?;
+        let rows = self.postgres.query(&ORDER_BY_REQUEST, &params, deadline).await?;
         if rows.is_empty() {
             return Ok(Standing::Missing);
         }

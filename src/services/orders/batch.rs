@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use proto_clients::postgres::{CallError, DecodeError, ErrorClass, Params, Row, Rows};
+use proto_clients::postgres::{CallError, DecodeError, ErrorClass, Params, PgError, Row, Rows};
 
 use super::statements::ORDER_BATCH;
 use super::{PostgresOrders, duplicate};
@@ -35,17 +35,10 @@ impl PostgresOrders {
                 }
                 Err(error) => Err(OrderError::Internal(format!("the batch function's outcome: {error}"))),
             },
-            Err(CallError::Server(error))
-                if error.sqlstate.as_str() == REFUSED
-                    || matches!(error.sqlstate.class(), ErrorClass::Conflict | ErrorClass::Integrity) =>
-            {
-                tracing::debug!(sku = %first.event.sku, messages = messages.len(), %error, "batch redone one by one");
-                Ok(None)
-            }
-            // 40001, 40P01: nothing has happened. Message by message, so that one which fails every time keeps no other from
-            // its order; those that fail again are tried again by whoever called.
-            Err(CallError::Server(error)) if messages.len() > 1 && error.sqlstate.class() == ErrorClass::Retry => {
-                let error = self.order_error(&CallError::Server(error));
+            Err(CallError::Server(error)) if is_redone(&error, messages.len()) => {
+                if error.sqlstate.class() == ErrorClass::Retry {
+                    self.count_conflict(error.sqlstate);
+                }
                 tracing::debug!(sku = %first.event.sku, messages = messages.len(), %error, "batch redone one by one");
                 Ok(None)
             }
@@ -65,6 +58,16 @@ impl PostgresOrders {
         params.i64_array(events().map(|event| event.order_id.get()));
         params.i64_array(events().map(|event| event.user_id.get()));
         params
+    }
+}
+
+/// Whether each message is to be settled by itself; nothing has happened yet. A conflict (40001, 40P01) is such a case, so that one
+/// message that meets it every time keeps no other from its order; those that meet it again are tried again by whoever called.
+fn is_redone(error: &PgError, messages: usize) -> bool {
+    match error.sqlstate.class() {
+        ErrorClass::Conflict | ErrorClass::Integrity => true,
+        ErrorClass::Retry => messages > 1,
+        _ => error.sqlstate.as_str() == REFUSED,
     }
 }
 
