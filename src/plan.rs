@@ -79,114 +79,161 @@ pub struct Line {
 
 /// The plan, line by line.
 pub fn plan(demand: &Demand, costs: &Costs) -> Vec<Line> {
-    let Demand { qps, stock, skus, window_s, connections } = *demand;
-    let created = stock / window_s;
-    let refused = (qps - created).max(0.0);
-    let mut lines = Vec::new();
-    let mut line = |what, value: f64, unit, because: String| lines.push(Line { what, value, unit, because });
-    let cores = |us_per_s: f64| (us_per_s / 1e6 / costs.use_max).ceil().max(1.0);
+    let created = demand.stock / demand.window_s;
+    let load = Load { demand, costs, created, refused: (demand.qps - created).max(0.0) };
+    [load.api(), load.redis(), load.broker(), load.orders()].concat()
+}
 
-    let api = refused * costs.api_sold_out_us + created * costs.api_created_us;
-    line(
-        "api cores",
-        cores(api),
-        "cores, one shard each (shards.count)",
-        format!(
-            "({refused:.0}/s x {} us + {created:.0}/s x {} us) = {:.2} cores of work, used to {:.0} %",
-            costs.api_sold_out_us,
-            costs.api_created_us,
-            api / 1e6,
-            costs.use_max * 100.0
-        ),
-    );
-    let per_shard = (connections / cores(api)).ceil();
-    line(
-        "connections a shard",
-        per_shard,
-        "server.connections_max, and LimitNOFILE for all of them",
-        format!("{connections:.0} connections over {:.0} shards", cores(api)),
-    );
-    line(
-        "api memory",
-        (connections * CONNECTION_BYTES / 1e6).ceil() + 64.0 * cores(api),
-        "MB",
-        format!("{connections:.0} connections x 11.5 KiB, and 64 MB a shard for queues and buffers"),
-    );
-    line(
-        "network",
-        (qps * WIRE_BYTES * 8.0 / 1e6).ceil(),
-        "Mbit/s",
-        format!("{qps:.0}/s x {WIRE_BYTES:.0} bytes of click and answer"),
-    );
+fn line(what: &'static str, value: f64, unit: &'static str, because: String) -> Line {
+    Line { what, value, unit, because }
+}
 
-    let redis = refused * costs.redis_sold_out_us + created * costs.redis_created_us;
-    let hottest = redis / skus.max(1.0);
-    line(
-        "Redis primaries",
-        (redis / 1e6 / costs.use_max).ceil().max(1.0).min(skus.max(1.0)),
-        "single-threaded primaries, SKUs spread over them",
-        format!(
-            "({refused:.0}/s x {} us + {created:.0}/s x {} us) = {:.2} cores; one SKU lives on one primary: {:.2} of its core{}",
-            costs.redis_sold_out_us,
-            costs.redis_created_us,
-            redis / 1e6,
-            hottest / 1e6,
-            if hottest / 1e6 > costs.use_max { ", TOO MUCH: shed load in front, or sell the SKU in parts" } else { "" }
-        ),
-    );
-    line(
-        "Redis memory",
-        (stock * REDIS_BYTES / 1e6).ceil(),
-        "MB beyond an empty one",
-        format!("{stock:.0} reservations x {REDIS_BYTES:.0} bytes; clicks that win nothing leave nothing"),
-    );
-    line(
-        "broker cores",
-        cores(created * costs.broker_us),
-        "cores",
-        format!("{created:.0} messages/s x {} us from send to ack", costs.broker_us),
-    );
-    line(
-        "topic",
-        (stock * TOPIC_BYTES / 1e6).ceil(),
-        "MB of commit log",
-        format!("{stock:.0} messages x {TOPIC_BYTES:.0} bytes"),
-    );
-    line(
-        "worker cores",
-        cores(created * costs.worker_us),
-        "cores, one shard each",
-        format!("{created:.0} orders/s x {} us", costs.worker_us),
-    );
-    let hot = created / skus.max(1.0);
-    line(
-        "PostgreSQL orders",
-        created.ceil(),
-        "orders/s to commit",
-        format!(
-            "{stock:.0} units in {window_s} s; of one SKU {hot:.0}/s, where {:.0}/s were measured{}",
-            costs.postgres_orders_per_s,
-            if hot > costs.postgres_orders_per_s {
-                format!(": final after {:.1} s, not {window_s}", stock / skus.max(1.0) / costs.postgres_orders_per_s)
-            } else {
-                String::new()
-            }
-        ),
-    );
-    let workers = cores(created * costs.worker_us);
-    line(
-        "PostgreSQL connections",
-        workers * 5.0 + 2.0 + cores(api),
-        "max_connections at least, and a few for people",
-        format!("{workers:.0} worker shards x (4 for orders + 1 aside), 2 for recovery, 1 a query shard"),
-    );
-    line(
-        "PostgreSQL disk",
-        (stock * POSTGRES_BYTES / 1e6).ceil(),
-        "MB",
-        format!("{stock:.0} orders x {POSTGRES_BYTES:.0} bytes with inbox, log and indexes; WAL is about twice that"),
-    );
-    lines
+/// The demand by second.
+struct Load<'a> {
+    demand: &'a Demand,
+    costs: &'a Costs,
+    /// Clicks a second that sell a unit.
+    created: f64,
+    /// Clicks a second that sell nothing.
+    refused: f64,
+}
+
+impl Load<'_> {
+    /// Cores for so many microseconds of work a second.
+    fn cores(&self, us_per_s: f64) -> f64 {
+        (us_per_s / 1e6 / self.costs.use_max).ceil().max(1.0)
+    }
+
+    /// CPU microseconds a second for every click, at the cost of one that sells nothing and one that sells a unit; and how that comes.
+    fn clicks(&self, refused_us: f64, created_us: f64) -> (f64, String) {
+        let Self { refused, created, .. } = *self;
+        let work = refused * refused_us + created * created_us;
+        (
+            work,
+            format!("({refused:.0}/s x {refused_us} us + {created:.0}/s x {created_us} us) = {:.2} cores", work / 1e6),
+        )
+    }
+
+    fn api_cores(&self) -> f64 {
+        self.cores(self.clicks(self.costs.api_sold_out_us, self.costs.api_created_us).0)
+    }
+
+    fn worker_cores(&self) -> f64 {
+        self.cores(self.created * self.costs.worker_us)
+    }
+
+    fn api(&self) -> Vec<Line> {
+        let Demand { qps, connections, .. } = *self.demand;
+        let (_, because) = self.clicks(self.costs.api_sold_out_us, self.costs.api_created_us);
+        let shards = self.api_cores();
+        let use_max = self.costs.use_max * 100.0;
+        vec![
+            line(
+                "api cores",
+                shards,
+                "cores, one shard each (shards.count)",
+                format!("{because} of work, used to {use_max:.0} %"),
+            ),
+            line(
+                "connections a shard",
+                (connections / shards).ceil(),
+                "server.connections_max, and LimitNOFILE for all of them",
+                format!("{connections:.0} connections over {shards:.0} shards"),
+            ),
+            line(
+                "api memory",
+                (connections * CONNECTION_BYTES / 1e6).ceil() + 64.0 * shards,
+                "MB",
+                format!("{connections:.0} connections x 11.5 KiB, and 64 MB a shard for queues and buffers"),
+            ),
+            line(
+                "network",
+                (qps * WIRE_BYTES * 8.0 / 1e6).ceil(),
+                "Mbit/s",
+                format!("{qps:.0}/s x {WIRE_BYTES:.0} bytes of click and answer"),
+            ),
+        ]
+    }
+
+    fn redis(&self) -> Vec<Line> {
+        let (stock, skus) = (self.demand.stock, self.demand.skus.max(1.0));
+        let (work, because) = self.clicks(self.costs.redis_sold_out_us, self.costs.redis_created_us);
+        let hottest = work / skus / 1e6;
+        let alarm =
+            if hottest > self.costs.use_max { ", TOO MUCH: shed load in front, or sell the SKU in parts" } else { "" };
+        vec![
+            line(
+                "Redis primaries",
+                self.cores(work).min(skus),
+                "single-threaded primaries, SKUs spread over them",
+                format!("{because}; one SKU lives on one primary: {hottest:.2} of its core{alarm}"),
+            ),
+            line(
+                "Redis memory",
+                (stock * REDIS_BYTES / 1e6).ceil(),
+                "MB beyond an empty one",
+                format!("{stock:.0} reservations x {REDIS_BYTES:.0} bytes; clicks that win nothing leave nothing"),
+            ),
+        ]
+    }
+
+    fn broker(&self) -> Vec<Line> {
+        let (created, stock, us) = (self.created, self.demand.stock, self.costs.broker_us);
+        vec![
+            line(
+                "broker cores",
+                self.cores(created * us),
+                "cores",
+                format!("{created:.0} messages/s x {us} us from send to ack"),
+            ),
+            line(
+                "topic",
+                (stock * TOPIC_BYTES / 1e6).ceil(),
+                "MB of commit log",
+                format!("{stock:.0} messages x {TOPIC_BYTES:.0} bytes"),
+            ),
+        ]
+    }
+
+    fn orders(&self) -> Vec<Line> {
+        let Demand { stock, window_s, .. } = *self.demand;
+        let (created, skus, measured) = (self.created, self.demand.skus.max(1.0), self.costs.postgres_orders_per_s);
+        let (hot, workers) = (created / skus, self.worker_cores());
+        let late = match hot > measured {
+            true => format!(": final after {:.1} s, not {window_s}", stock / skus / measured),
+            false => String::new(),
+        };
+        vec![
+            line(
+                "worker cores",
+                workers,
+                "cores, one shard each",
+                format!("{created:.0} orders/s x {} us", self.costs.worker_us),
+            ),
+            line(
+                "PostgreSQL orders",
+                created.ceil(),
+                "orders/s to commit",
+                format!(
+                    "{stock:.0} units in {window_s} s; of one SKU {hot:.0}/s, where {measured:.0}/s were measured{late}"
+                ),
+            ),
+            line(
+                "PostgreSQL connections",
+                workers * 5.0 + 2.0 + self.api_cores(),
+                "max_connections at least, and a few for people",
+                format!("{workers:.0} worker shards x (4 for orders + 1 aside), 2 for recovery, 1 a query shard"),
+            ),
+            line(
+                "PostgreSQL disk",
+                (stock * POSTGRES_BYTES / 1e6).ceil(),
+                "MB",
+                format!(
+                    "{stock:.0} orders x {POSTGRES_BYTES:.0} bytes with inbox, log and indexes; WAL is about twice that"
+                ),
+            ),
+        ]
+    }
 }
 
 #[cfg(test)]

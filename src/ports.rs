@@ -269,6 +269,11 @@ impl OrderError {
         matches!(self, Self::Unavailable(_) | Self::Unanswered(_))
     }
 
+    /// Whether the same messages may fare better in a moment.
+    pub const fn is_passing(&self) -> bool {
+        matches!(self, Self::Transient(_) | Self::Unanswered(_))
+    }
+
     /// The attempt log's code.
     pub const fn code(&self) -> &'static str {
         match self {

@@ -16,10 +16,8 @@ use crate::domain::{OrderCreateEvent, Sku, Uuid};
 
 static LIST: Statement = Statement {
     sql: include_str!("../sql/set_aside/list_quarantine.sql"),
-    params: &[Type::Text, Type::Text, Type::Int8, Type::Int8],
+    params: &[Type::Text, Type::Text, Type::Int8Array, Type::Int8],
 };
-static SHOW: Statement =
-    Statement { sql: include_str!("../sql/set_aside/show_quarantine.sql"), params: &[Type::Int8Array] };
 static DECIDE: Statement =
     Statement { sql: include_str!("../sql/set_aside/decide_quarantine.sql"), params: &[Type::Int8, Type::Text] };
 static SETTLED: Statement =
@@ -191,7 +189,7 @@ impl SetAside {
         self.send(letter.message.clone(), &letter.place).await
     }
 
-    /// Messages in quarantine beyond row `after`, oldest first; empty `state` and `reason` mean any.
+    /// Messages in quarantine, oldest first; empty `state`, `reason` and `ids` mean any.
     ///
     /// # Errors
     /// When PostgreSQL cannot be asked.
@@ -199,23 +197,12 @@ impl SetAside {
         &self,
         state: &str,
         reason: &str,
-        after: i64,
+        ids: &[i64],
         limit: usize,
     ) -> Result<Vec<Quarantined>, SetAsideError> {
         let mut params = Params::new();
-        params.text(state).text(reason).i64(after).i64(i64::try_from(limit).unwrap_or(i64::MAX));
+        params.text(state).text(reason).i64_array(ids.iter().copied()).i64(i64::try_from(limit).unwrap_or(i64::MAX));
         let rows = self.postgres.acquire(deadline()).await?.query(&LIST, &params, deadline()).await?;
-        Ok(rows.iter().map(|row| quarantined(&row)).collect::<Result<_, _>>()?)
-    }
-
-    /// Messages in quarantine by row; those that do not exist are missing.
-    ///
-    /// # Errors
-    /// When PostgreSQL cannot be asked.
-    pub async fn quarantined_by_id(&self, ids: &[i64]) -> Result<Vec<Quarantined>, SetAsideError> {
-        let mut params = Params::new();
-        params.i64_array(ids.iter().copied());
-        let rows = self.postgres.acquire(deadline()).await?.query(&SHOW, &params, deadline()).await?;
         Ok(rows.iter().map(|row| quarantined(&row)).collect::<Result<_, _>>()?)
     }
 

@@ -1,5 +1,5 @@
--- Messages in quarantine, oldest first. At most $4 rows beyond id $3.
--- $1 state text ('' = any), $2 reason text ('' = any), $3 after_id bigint, $4 limit bigint
+-- Messages in quarantine, oldest first. At most $4 rows.
+-- $1 state text ('' = any), $2 reason text ('' = any), $3 ids bigint[] (empty = any), $4 limit bigint
 -- -> id bigint, state text, reason text, detail text, broker_message_id text, delivery_attempt integer, message_id uuid?,
 --    reservation_id uuid?, created_at timestamptz, released boolean (its unit is going or has gone back), body bytea, tag text?,
 --    message_key text?
@@ -10,6 +10,6 @@ SELECT q.id, q.state::text, q.reason::text, coalesce(q.detail, '')::text, q.brok
 FROM quarantine q
 WHERE ($1::text = '' OR q.state = $1::text)
   AND ($2::text = '' OR q.reason = $2::text)
-  AND q.id > $3::bigint
+  AND (cardinality($3::bigint[]) = 0 OR q.id = ANY ($3::bigint[]))
 ORDER BY q.id
 LIMIT $4::bigint

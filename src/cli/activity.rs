@@ -4,16 +4,16 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use proto_clients::rocketmq::Client;
 use serde_json::json;
 
 use super::when::{When, WhenError, Window};
-use super::{Global, SkuArgs, output};
+use super::{Global, SkuArgs, output, services};
 use crate::config::Config;
 use crate::domain::Sku;
 use crate::embedded::operator::{Operator, OperatorError};
 use crate::embedded::record::Opening;
 use crate::sale::{Done, Rebuilt, Sale, SaleError, Sales};
-use crate::serve::pools::{postgres_pool, redis_pool, rocketmq_client};
 
 /// `seckill activity`
 #[derive(Debug, Args)]
@@ -121,18 +121,11 @@ pub fn run(args: &ActivityArgs, global: &Global) -> ExitCode {
     if !settings.names_services() {
         return embedded(&settings, &args.command, global);
     }
-    shards::run(async {
-        let redis = redis_pool(&settings);
-        let postgres = match postgres_pool(&settings, 1) {
-            Ok(pool) => pool,
-            Err(error) => return output::failed(global, error),
-        };
-        let sales = Sales::new(postgres.clone(), redis.clone());
-        let code = command(&sales, &settings, &args.command, global).await;
-        redis.close().await;
-        postgres.close().await;
-        code
-    })
+    let done = services::with(&settings, async |services| {
+        let sales = Sales::new(services.postgres.clone(), services.redis.clone());
+        command(&sales, &services.rocketmq, &settings, &args.command, global).await
+    });
+    done.unwrap_or_else(|error| output::failed(global, error))
 }
 
 /// The same on a running embedded process. Its sales are open as soon as they are made.
@@ -174,29 +167,37 @@ fn embedded(settings: &Config, command: &ActivityCommand, global: &Global) -> Ex
     }
 }
 
-async fn command(sales: &Sales, settings: &Config, command: &ActivityCommand, global: &Global) -> ExitCode {
+async fn command(
+    sales: &Sales,
+    rocketmq: &Client,
+    settings: &Config,
+    command: &ActivityCommand,
+    global: &Global,
+) -> ExitCode {
     let Some(sku) = command.sku().sku() else {
         return output::bad_usage(global, "activity_id and sku_id must be positive");
     };
     match command {
         ActivityCommand::Create(args) => create(sales, settings, args, sku, global).await,
-        ActivityCommand::Warm(args) if args.rebuild => match rebuild(sales, settings, args, sku).await {
-            Ok(rebuilt) => {
-                let text = || {
-                    let Rebuilt { generation, orders, restored, contradicted, buyers, stock } = rebuilt;
-                    let alarm = match contradicted {
-                        0 => String::new(),
-                        count => format!("\n  {count} of them contradict Redis: see `seckill reconcile`"),
-                    };
-                    format!(
-                        "sale {sku} rebuilt as generation {generation}: {orders} orders ({restored} were incomplete), \
+        ActivityCommand::Warm(args) if args.rebuild => {
+            match rebuild(sales, rocketmq, &settings.rocketmq.topic, args, sku).await {
+                Ok(rebuilt) => {
+                    let text = || {
+                        let Rebuilt { generation, orders, restored, contradicted, buyers, stock } = rebuilt;
+                        let alarm = match contradicted {
+                            0 => String::new(),
+                            count => format!("\n  {count} of them contradict Redis: see `seckill reconcile`"),
+                        };
+                        format!(
+                            "sale {sku} rebuilt as generation {generation}: {orders} orders ({restored} were incomplete), \
                          {buyers} buyers, {stock} units for sale{alarm}"
-                    )
-                };
-                output::answer(global, text, || json!({ "ok": true, "changed": true, "rebuilt": rebuilt }))
+                        )
+                    };
+                    output::answer(global, text, || json!({ "ok": true, "changed": true, "rebuilt": rebuilt }))
+                }
+                Err(error) => output::failed(global, error),
             }
-            Err(error) => output::failed(global, error),
-        },
+        }
         ActivityCommand::Warm(_) => match sales.warm(sku).await {
             Ok(done) => changed(global, done, "warm"),
             Err(error) => output::failed(global, error),
@@ -215,13 +216,15 @@ fn changed(global: &Global, done: Done, what: &str) -> ExitCode {
     output::answer(global, text, || json!({ "ok": true, "changed": changed }))
 }
 
-async fn rebuild(sales: &Sales, settings: &Config, args: &WarmArgs, sku: Sku) -> Result<Rebuilt, SaleError> {
+async fn rebuild(
+    sales: &Sales,
+    rocketmq: &Client,
+    topic: &str,
+    args: &WarmArgs,
+    sku: Sku,
+) -> Result<Rebuilt, SaleError> {
     if args.wait > 0 {
-        let client = rocketmq_client(settings, format!("rebuild@{}", std::process::id()));
-        let until = shards::now() + Duration::from_secs(args.wait);
-        let waited = sales.wait_for_topic(sku, &client, &settings.rocketmq.topic, until).await;
-        client.close().await;
-        waited?;
+        sales.wait_for_topic(sku, rocketmq, topic, shards::now() + Duration::from_secs(args.wait)).await?;
     }
     sales.rebuild(sku).await
 }

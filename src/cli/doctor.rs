@@ -7,10 +7,8 @@ use clap::Args;
 use serde_json::json;
 
 use super::{EXIT_FAILED, Global, output};
-use crate::config::Config;
 use crate::doctor::host::Host;
 use crate::doctor::{Check, Grade, services};
-use crate::serve::pools::{postgres_pool, redis_pool, rocketmq_client};
 
 /// `seckill doctor`
 #[derive(Debug, Args)]
@@ -32,9 +30,16 @@ pub fn run(args: &DoctorArgs, global: &Global) -> ExitCode {
         Ok(settings) => settings,
         Err(error) => return output::bad_settings(global, &error),
     };
-    let mut checks = Host::here().checks(&settings);
+    let host = Host::here();
+    let mut checks = host.checks(&settings);
     if settings.names_services() {
-        match shards::run(ask(&settings)) {
+        let asked = super::services::with(&settings, async |named| {
+            let mut checks = services::redis(&named.redis).await;
+            checks.extend(services::postgres(&named.postgres, &settings, host.shards(&settings)).await);
+            checks.extend(services::rocketmq(&named.rocketmq, &settings).await);
+            checks
+        });
+        match asked {
             Ok(more) => checks.extend(more),
             Err(error) => return output::failed(global, error),
         }
@@ -42,20 +47,6 @@ pub fn run(args: &DoctorArgs, global: &Global) -> ExitCode {
     let wrong = checks.iter().filter(|check| check.grade == Grade::Wrong).count();
     let answered = output::answer(global, || text(&checks, args.all), || json!({ "ok": wrong == 0, "checks": checks }));
     if wrong > 0 { ExitCode::from(EXIT_FAILED) } else { answered }
-}
-
-async fn ask(settings: &Config) -> Result<Vec<Check>, String> {
-    let postgres = postgres_pool(settings, 1).map_err(|error| error.to_string())?;
-    let (redis, client) = (redis_pool(settings), rocketmq_client(settings, format!("doctor@{}", std::process::id())));
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let shards = if settings.shards.count == 0 { cores } else { settings.shards.count };
-    let mut checks = services::redis(&redis).await;
-    checks.extend(services::postgres(&postgres, settings, shards).await);
-    checks.extend(services::rocketmq(&client, settings).await);
-    client.close().await;
-    redis.close().await;
-    postgres.close().await;
-    Ok(checks)
 }
 
 fn text(checks: &[Check], all: bool) -> String {

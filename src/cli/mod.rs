@@ -13,6 +13,7 @@ pub mod output;
 pub mod plan;
 pub mod reconcile;
 pub mod serve;
+mod services;
 pub mod set_aside;
 pub mod when;
 

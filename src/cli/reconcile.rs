@@ -7,11 +7,10 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use super::{EXIT_FAILED, Global, SkuArgs, output};
+use super::{EXIT_FAILED, Global, SkuArgs, output, services};
 use crate::domain::Sku;
 use crate::reconcile::{Reconciler, Report};
 use crate::sale::Sales;
-use crate::serve::pools::{postgres_pool, redis_pool, rocketmq_client};
 
 /// `seckill reconcile`
 #[derive(Debug, Args)]
@@ -36,57 +35,32 @@ pub struct ReconcileArgs {
 
 /// Runs `seckill reconcile`.
 pub fn run(args: &ReconcileArgs, global: &Global) -> ExitCode {
-    let settings = match global.settings() {
+    let without = "there is nothing to reconcile in embedded mode: it has one book, the journal";
+    let settings = match services::required(global, without) {
         Ok(settings) => settings,
-        Err(error) => return output::bad_settings(global, &error),
+        Err(code) => return code,
     };
-    if !settings.names_services() {
-        return output::bad_usage(
-            global,
-            "there is nothing to reconcile in embedded mode: it has one book, the journal. Name the services with --config",
-        );
-    }
     let Some(sku) = args.sku.sku() else { return output::bad_usage(global, "activity_id and sku_id must be positive") };
-    shards::run(async {
-        let postgres = match postgres_pool(&settings, 1) {
-            Ok(pool) => pool,
-            Err(error) => return output::failed(global, error),
-        };
-        let redis = redis_pool(&settings);
-        let client = rocketmq_client(&settings, format!("reconcile@{}", std::process::id()));
-        let sales = Sales::new(postgres.clone(), redis.clone());
+    let report = services::with(&settings, async |services| {
         let reconciler = Reconciler {
-            sales: &sales,
-            client: &client,
+            sales: &Sales::new(services.postgres.clone(), services.redis.clone()),
+            client: &services.rocketmq,
             topic: &settings.rocketmq.topic,
             patience: Duration::from_secs(args.patience),
             repair: args.repair,
         };
-        let report = reconciler.run(sku).await;
-        client.close().await;
-        redis.close().await;
-        postgres.close().await;
-        match report {
-            Ok(report) => {
-                let answered = output::answer(global, || text(sku, &report, args.repair), || explained(&report));
-                if report.open > 0 { ExitCode::from(EXIT_FAILED) } else { answered }
-            }
-            Err(error) => output::failed(global, error),
+        reconciler.run(sku).await
+    });
+    match report {
+        Ok(Ok(report)) => {
+            let ok = report.open == 0;
+            let json = || json!({ "ok": ok, "report": report });
+            let answered = output::answer(global, || text(sku, &report, args.repair), json);
+            if ok { answered } else { ExitCode::from(EXIT_FAILED) }
         }
-    })
-}
-
-fn explained(report: &Report) -> serde_json::Value {
-    let mut value = json!({ "ok": report.open == 0, "report": report });
-    for (kind, finding) in &report.findings.0 {
-        let name = json!(kind);
-        let place = name.as_str().map(|name| &mut value["report"]["findings"][name]["explanation"]);
-        if let Some(place) = place {
-            *place = json!(kind.explanation());
-        }
-        debug_assert!(finding.count > 0);
+        Ok(Err(error)) => output::failed(global, error),
+        Err(error) => output::failed(global, error),
     }
-    value
 }
 
 fn text(sku: Sku, report: &Report, repair: bool) -> String {
@@ -119,7 +93,7 @@ fn text(sku: Sku, report: &Report, repair: bool) -> String {
             out,
             "{:>8}  {}\n          {done}; for instance {}\n",
             finding.count,
-            kind.explanation(),
+            finding.explanation,
             finding.examples.join(", ")
         );
     }

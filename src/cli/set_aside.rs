@@ -6,9 +6,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::{Global, output};
+use super::{Global, output, services};
 use crate::domain::{Uuid, format_rfc3339_micros};
-use crate::serve::pools::{postgres_pool, rocketmq_client};
 use crate::set_aside::{DeadLetter, Filter, Quarantined, SetAside, SetAsideError};
 
 fn message_id(text: &str) -> Result<Uuid, String> {
@@ -192,11 +191,11 @@ pub fn quarantine(args: &QuarantineArgs, global: &Global) -> ExitCode {
                 QuarantineState::All => "",
             };
             let reason = filter.reason.as_deref().unwrap_or_default();
-            let rows = aside.quarantined(state, reason, 0, filter.limit).await?;
+            let rows = aside.quarantined(state, reason, &[], filter.limit).await?;
             let text = || table(&rows, "nothing in quarantine", quarantined_text);
             Ok(output::answer(global, text, || json!({ "ok": true, "quarantine": all(&rows, quarantined_json) })))
         }
-        QuarantineCommand::Show { id } => match aside.quarantined_by_id(&[*id]).await?.first() {
+        QuarantineCommand::Show { id } => match aside.quarantined("", "", &[*id], 1).await?.first() {
             None => Ok(output::failed(global, format!("there is no message {id} in quarantine"))),
             Some(row) => {
                 let text = || format!("{}\n\n{}", quarantined_text(row), String::from_utf8_lossy(&row.body));
@@ -208,12 +207,10 @@ pub fn quarantine(args: &QuarantineArgs, global: &Global) -> ExitCode {
             }
         },
         QuarantineCommand::Replay(replay) => {
-            let rows = if replay.ids.is_empty() {
-                let reason = replay.reason.as_deref().unwrap_or_default();
-                aside.quarantined("OPEN", reason, 0, usize::MAX >> 1).await?
-            } else {
-                aside.quarantined_by_id(&replay.ids).await?
-            };
+            // Named rows are read in whatever state they are, so that one which was decided before is said.
+            let state = if replay.ids.is_empty() { "OPEN" } else { "" };
+            let reason = replay.reason.as_deref().unwrap_or_default();
+            let rows = aside.quarantined(state, reason, &replay.ids, usize::MAX).await?;
             if let Some(missing) = replay.ids.iter().find(|id| !rows.iter().any(|row| row.id == **id)) {
                 return Ok(output::failed(
                     global,
@@ -242,28 +239,18 @@ pub fn quarantine(args: &QuarantineArgs, global: &Global) -> ExitCode {
 
 /// Runs a command on the services that the settings name.
 fn with(global: &Global, command: impl AsyncFnOnce(&SetAside) -> Result<ExitCode, SetAsideError>) -> ExitCode {
-    let settings = match global.settings() {
+    let settings = match services::required(global, "embedded mode has no topic to set messages aside from") {
         Ok(settings) => settings,
-        Err(error) => return output::bad_settings(global, &error),
+        Err(code) => return code,
     };
-    if !settings.names_services() {
-        return output::bad_usage(
-            global,
-            "embedded mode has no topic to set messages aside from. Name the services with --config",
-        );
+    let done = services::with(&settings, async |services| {
+        command(&SetAside::new(services.rocketmq.clone(), services.postgres.clone(), &settings.rocketmq)).await
+    });
+    match done {
+        Ok(Ok(code)) => code,
+        Ok(Err(error)) => output::failed(global, error),
+        Err(error) => output::failed(global, error),
     }
-    shards::run(async {
-        let postgres = match postgres_pool(&settings, 1) {
-            Ok(pool) => pool,
-            Err(error) => return output::failed(global, error),
-        };
-        let client = rocketmq_client(&settings, format!("set-aside@{}", std::process::id()));
-        let aside = SetAside::new(client.clone(), postgres.clone(), &settings.rocketmq);
-        let code = command(&aside).await.unwrap_or_else(|error| output::failed(global, error));
-        client.close().await;
-        postgres.close().await;
-        code
-    })
 }
 
 /// Sends one after the other at the pace; how many. The first that fails ends it: the rest is still set aside.

@@ -363,6 +363,13 @@ section!(
     }
 );
 
+impl ShardSettings {
+    /// How many shards there are on so many cores.
+    pub fn on(&self, cores: usize) -> usize {
+        if self.count == 0 { cores } else { self.count }
+    }
+}
+
 impl Submit {
     /// The whole request's budget.
     pub fn deadline(&self) -> Duration {

@@ -29,6 +29,11 @@ impl Host {
         Self { root: root.to_owned(), cores, files_max }
     }
 
+    /// Shards that a process would run here.
+    pub fn shards(&self, config: &Config) -> usize {
+        config.shards.on(self.cores)
+    }
+
     fn read(&self, path: &str) -> Option<String> {
         std::fs::read_to_string(self.root.join(path)).ok().map(|text| text.trim().to_owned())
     }
@@ -39,7 +44,7 @@ impl Host {
 
     /// Everything that is looked at, in the order in which it is worth reading.
     pub fn checks(&self, config: &Config) -> Vec<Check> {
-        let shards = if config.shards.count == 0 { self.cores } else { config.shards.count };
+        let shards = self.shards(config);
         let mut checks = vec![
             self.ring(),
             self.kernel(),

@@ -60,23 +60,20 @@ where
         let messages: Vec<OrderMessage<'_>> = batch.iter().map(message).collect();
         let deadline = shards::now() + fulfil.limits.transaction;
         let outcomes = fulfil.orders.settle(&messages, deadline).await;
-        let mut pause =
-            (!fulfil.cancelled.is_closed()).then(|| retry.next(shards::now(), shards::random_u64())).flatten();
-        let passing = |outcome: &Result<_, OrderError>| {
-            matches!(outcome, Err(OrderError::Transient(_) | OrderError::Unanswered(_)))
+        let passing = outcomes.iter().any(|outcome| outcome.as_ref().is_err_and(OrderError::is_passing));
+        let pause = match passing && !fulfil.cancelled.is_closed() {
+            true => retry.next(shards::now(), shards::random_u64()).filter(|_| fulfil.orders.may_retry()),
+            false => None,
         };
-        if outcomes.iter().any(passing) && pause.is_some() && !fulfil.orders.may_retry() {
-            pause = None;
-        }
         let mut again = Vec::new();
         for (job, outcome) in batch.into_iter().zip(outcomes) {
             match outcome {
                 Ok(outcome) => settled(fulfil, job, outcome),
-                Err(OrderError::Transient(_) | OrderError::Unanswered(_)) if pause.is_some() => again.push(job),
+                Err(error) if pause.is_some() && error.is_passing() => again.push(job),
                 Err(error) => failed(fulfil, job, &error),
             }
         }
-        let Some(pause) = pause.filter(|_| !again.is_empty()) else { return };
+        let Some(pause) = pause else { return };
         batch = again;
         shards::sleep(pause).await;
     }

@@ -138,6 +138,8 @@ pub struct Finding {
     pub examples: Vec<String>,
     /// How many of them were repaired.
     pub repaired: u64,
+    /// What it means, and what becomes of it.
+    pub explanation: &'static str,
 }
 
 /// Ids kept of each kind.
@@ -151,7 +153,8 @@ pub struct Findings(pub BTreeMap<Kind, Finding>);
 impl Findings {
     /// Takes one in.
     pub fn add(&mut self, kind: Kind, example: impl Into<String>) {
-        let finding = self.0.entry(kind).or_default();
+        let explanation = kind.explanation();
+        let finding = self.0.entry(kind).or_insert_with(|| Finding { explanation, ..Finding::default() });
         finding.count += 1;
         if finding.examples.len() < EXAMPLES {
             finding.examples.push(example.into());

@@ -17,7 +17,7 @@ use shards::sync::Gate;
 use crate::config::Recovery as Settings;
 use crate::domain::{OrderCreateEvent, Sku};
 use crate::observe::metrics::Metrics;
-use crate::ports::{EventBus, PendingIndex, Reservations};
+use crate::ports::{EventBus, PendingIndex, PortError, Reservations};
 use crate::race::{First, race};
 
 pub use projector::Projector;
@@ -28,6 +28,29 @@ pub use watch::BookWatch;
 const STEP: Duration = Duration::from_secs(2);
 /// How often the list of sales is read again.
 const SALES_EVERY: Duration = Duration::from_secs(5);
+
+/// Does `work` until `stopping`: at once again when it found as much as it takes at a time, after `pause` when it did not.
+async fn work_off(
+    stopping: &Gate,
+    pause: Duration,
+    full: usize,
+    failure: &'static str,
+    work: impl AsyncFn() -> Result<usize, PortError>,
+) {
+    loop {
+        let more = match work().await {
+            Ok(count) => count == full,
+            Err(error) => {
+                tracing::warn!(%error, "{failure}");
+                false
+            }
+        };
+        let pause = if more { Duration::ZERO } else { pause };
+        if let First::Right(()) = race(shards::sleep(pause), stopping.closed()).await {
+            return;
+        }
+    }
+}
 
 /// The pending scanner of one process.
 pub struct PendingScanner<P, R, B> {

@@ -3,15 +3,16 @@
 //! The worker shows what it settles at once; this task follows the inbox behind it, row by row, and shows everything again.
 //! A result that is there already costs two reads. So nothing is missed, whoever died when.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
 use shards::sync::Gate;
 
+use super::work_off;
 use crate::domain::by_sku;
 use crate::observe::metrics::Metrics;
 use crate::ports::{PortError, ResultRow, SettledOutcomes};
-use crate::race::{First, race};
 
 /// Outcomes shown at a time (the script's own bound).
 const CLAIM_MAX: usize = 512;
@@ -23,33 +24,20 @@ pub struct Projector<O> {
     outcomes: O,
     pause: Duration,
     metrics: Rc<Metrics>,
+    /// The cursor is there.
+    open: Cell<bool>,
 }
 
 impl<O: SettledOutcomes> Projector<O> {
     /// A projector that looks every `pause` while there is nothing to show.
     pub fn new(outcomes: O, pause: Duration, metrics: Rc<Metrics>) -> Self {
-        Self { outcomes, pause, metrics }
+        Self { outcomes, pause, metrics, open: Cell::new(false) }
     }
 
     /// Works until `stopping`.
     pub async fn run(self, stopping: Gate) {
-        let mut open = false;
-        loop {
-            if !open {
-                open = self.outcomes.open(shards::now() + STEP).await.is_ok();
-            }
-            let full = match self.work().await {
-                Ok(count) => count == CLAIM_MAX,
-                Err(error) => {
-                    tracing::warn!(%error, "committed outcomes cannot be shown for now");
-                    false
-                }
-            };
-            let pause = if full { Duration::ZERO } else { self.pause };
-            if let First::Right(()) = race(shards::sleep(pause), stopping.closed()).await {
-                return;
-            }
-        }
+        let what = "committed outcomes cannot be shown for now";
+        work_off(&stopping, self.pause, CLAIM_MAX, what, async || self.work().await).await;
     }
 
     /// Shows the next outcomes. How many there were.
@@ -57,6 +45,10 @@ impl<O: SettledOutcomes> Projector<O> {
     /// # Errors
     /// When a store cannot be asked; the cursor stays, and the same outcomes come again.
     pub async fn work(&self) -> Result<usize, PortError> {
+        if !self.open.get() {
+            self.outcomes.open(shards::now() + STEP).await?;
+            self.open.set(true);
+        }
         let rows = self.outcomes.claim(CLAIM_MAX, shards::now() + STEP).await?;
         let Some(last) = rows.last() else { return Ok(0) };
         let results: Vec<ResultRow> = rows.iter().filter_map(|row| row.result).collect();

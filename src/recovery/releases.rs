@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use shards::sync::Gate;
 
+use super::work_off;
 use crate::domain::by_sku;
 use crate::observe::metrics::Metrics;
 use crate::ports::{PortError, Release, ReleaseOutbox, Returned};
-use crate::race::{First, race};
 
 /// Releases claimed at a time.
 const CLAIM_MAX: usize = 256;
@@ -33,19 +33,8 @@ impl<O: ReleaseOutbox> ReleaseTask<O> {
 
     /// Works until `stopping`.
     pub async fn run(self, stopping: Gate) {
-        loop {
-            let full = match self.work().await {
-                Ok(count) => count == CLAIM_MAX,
-                Err(error) => {
-                    tracing::warn!(%error, "units cannot be given back for now");
-                    false
-                }
-            };
-            let pause = if full { Duration::ZERO } else { self.pause };
-            if let First::Right(()) = race(shards::sleep(pause), stopping.closed()).await {
-                return;
-            }
-        }
+        work_off(&stopping, self.pause, CLAIM_MAX, "units cannot be given back for now", async || self.work().await)
+            .await;
     }
 
     /// Gives back what is due. How many were claimed.

@@ -138,15 +138,8 @@ fn driver(config: &Config) -> DriverChoice {
     }
 }
 
-fn shard_count(config: &Config) -> usize {
-    match config.shards.count {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
-        count => count,
-    }
-}
-
 async fn run(config: Config, role: Role, mut signals: Signals) -> Result<(), ServeError> {
-    let count = shard_count(&config);
+    let count = config.shards.on(std::thread::available_parallelism().map_or(1, usize::from));
     let config = Arc::new(config);
     let admin_listener = shards::net::TcpListener::bind(config.admin.listen, &shards::net::ListenOptions::default())
         .map_err(failed(format!("cannot listen on admin.listen = {}", config.admin.listen)))?;

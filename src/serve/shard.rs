@@ -75,11 +75,9 @@ struct Parts {
     worker: Option<WorkerParts>,
     submit: Option<SubmitParts>,
     looking: Option<(Rc<Results>, JoinHandle<()>)>,
-    lag: Option<JoinHandle<()>>,
     scanning: Option<JoinHandle<()>>,
-    releasing: Option<JoinHandle<()>>,
-    reprojecting: Option<JoinHandle<()>>,
-    watching: Option<JoinHandle<()>>,
+    /// Tasks that nothing else waits for, with their names; they end by `stopping`.
+    background: Vec<(&'static str, JoinHandle<()>)>,
     stopping: Gate,
     redis: Vec<proto_clients::redis::Pool>,
     postgres: Vec<proto_clients::postgres::Pool>,
@@ -200,11 +198,8 @@ fn build(
         worker: None,
         submit: None,
         looking: None,
-        lag: None,
         scanning: None,
-        releasing: None,
-        reprojecting: None,
-        watching: None,
+        background: Vec::new(),
         stopping: Gate::new(),
         redis: Vec::new(),
         postgres: Vec::new(),
@@ -297,6 +292,10 @@ impl Parts {
         {
             tracing::warn!(%error, "no order ids yet");
         }
+    }
+
+    fn background(&mut self, what: &'static str, task: impl Future<Output = ()> + 'static) {
+        self.background.push((what, shards::spawn(task)));
     }
 
     fn submit(&mut self, config: &Config, name: String, shared: &Shared) -> Rc<Submit> {
@@ -405,18 +404,18 @@ impl Parts {
             let sales = Sales::new(books, books_redis);
             let every = Duration::from_millis(config.recovery.reconcile_ms);
             let watch = BookWatch::new(sales, every, metrics.clone());
-            self.watching = Some(shards::spawn(watch.run(self.stopping.clone())));
+            self.background("book watch", watch.run(self.stopping.clone()));
             let outbox = Releases::new(board_redis.clone(), postgres.clone(), shared);
             let task = ReleaseTask::new(outbox, pause, metrics.clone());
-            self.releasing = Some(shards::spawn(task.run(self.stopping.clone())));
+            self.background("units on their way back", task.run(self.stopping.clone()));
             let lag = limits.transaction + PROJECTION_MARGIN;
             let outcomes = InboxOutcomes::new(board_redis, postgres, mq.group.clone(), lag, shared);
             let projector = Projector::new(outcomes, pause, metrics.clone());
-            self.reprojecting = Some(shards::spawn(projector.run(self.stopping.clone())));
+            self.background("results shown again", projector.run(self.stopping.clone()));
         }
         // The shards' gauges are added up, so only one of them may know the lag of the whole topic.
         if context.index == 0 {
-            self.lag = Some(shards::spawn(watch_lag(source(), metrics.clone(), self.stopping.clone())));
+            self.background("lag watch", watch_lag(source(), metrics.clone(), self.stopping.clone()));
         }
         Ok(())
     }
@@ -476,17 +475,8 @@ impl Running for Parts {
             results.close();
             finish("looks at results", looking, deadline).await;
         }
-        if let Some(releasing) = self.releasing {
-            finish("units on their way back", releasing, deadline).await;
-        }
-        if let Some(watching) = self.watching {
-            finish("book watch", watching, deadline).await;
-        }
-        if let Some(reprojecting) = self.reprojecting {
-            finish("results shown again", reprojecting, deadline).await;
-        }
-        if let Some(lag) = self.lag {
-            finish("lag watch", lag, deadline).await;
+        for (what, task) in self.background {
+            finish(what, task, deadline).await;
         }
         for client in &self.rocketmq {
             client.close().await;
