@@ -11,7 +11,6 @@ it again from the journal.
 """
 
 import asyncio
-import json
 import pathlib
 import random
 import shutil
@@ -39,9 +38,7 @@ class Ledger:
 
 async def submit(connection, ledger, sku, user, key):
     ledger.asked[key] = (sku, user)
-    headers = f"Idempotency-Key: {key}\r\nContent-Type: application/json\r\n"
-    body = json.dumps({"activity_id": 1, "sku_id": sku}).encode()
-    status, answer = await connection.call("POST", "/v1/seckill/orders", user, headers, body)
+    status, answer = await connection.submit(sku, user, key)
     ledger.note(f"{status} {answer.get('code') or answer.get('state')}")
     if status == 202:
         promise = (sku, user, answer["reservation_id"], answer["order_id"])

@@ -23,18 +23,12 @@ from embedded import Connection, Server  # noqa: E402  (the path is set just abo
 CONNECTIONS, SECRET, AUDIENCE = 24, "0123456789abcdef0123456789abcdef", "seckill"
 
 
-async def submit(connection, sku, user, key, fields=""):
-    headers = f"{fields}Idempotency-Key: {key}\r\nContent-Type: application/json\r\n"
-    body = json.dumps({"activity_id": 1, "sku_id": sku}).encode()
-    return await connection.call("POST", "/v1/seckill/orders", user, headers, body)
-
-
 async def buyer(address, sku, users, promised, cut):
     connection = Connection(address)
     try:
         while True:
             user, key = next(users), str(uuid.uuid4())
-            status, answer = await submit(connection, sku, user, key)
+            status, answer = await connection.submit(sku, user, key)
             if status == 202:
                 promised[key] = (user, answer["reservation_id"], answer["order_id"])
             assert status in (202, 409, 429, 503, 504), f"{status} {answer}"
@@ -107,12 +101,12 @@ async def tokens(server):
     for what, fields, expected in cases:
         # The client always says X-User-Id: 7, which means nothing here.
         connection = Connection(server.public)
-        status, answer = await submit(connection, 1, 7, str(uuid.uuid4()), fields)
+        status, answer = await connection.submit(1, 7, str(uuid.uuid4()), fields)
         assert status == expected, f"{what}: {status} {answer}"
         connection.close()
     key = str(uuid.uuid4())
     connection = Connection(server.public)
-    status, _ = await submit(connection, 1, 7, key, f"Authorization: Bearer {token(sub='43')}\r\n")
+    status, _ = await connection.submit(1, 7, key, f"Authorization: Bearer {token(sub='43')}\r\n")
     assert status == 202
     path = f"/v1/seckill/activities/1/skus/1/requests/{key}?wait=5000"
     mine = await connection.call("GET", path, 7, f"Authorization: Bearer {token(sub='43')}\r\n")

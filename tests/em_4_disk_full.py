@@ -13,15 +13,8 @@ sys.path.insert(0, __file__.rsplit("/", 1)[0] + "/it")
 from embedded import Connection, Server  # noqa: E402
 
 SKU, UNITS = 7, 1_000_000
-ORDERS = "/v1/seckill/orders"
 # An order that found no room in the store is tried again when its message comes back.
 SETTINGS = {"embedded__segment_mib": 1, "rocketmq__invisible_ms": 10_000, "postgres__transaction_timeout_ms": 3_000}
-BODY = b'{"activity_id":1,"sku_id":7}'
-
-
-async def click(connection, user, key):
-    headers = f"Content-Type: application/json\r\nIdempotency-Key: {key}\r\n"
-    return await connection.call("POST", ORDERS, user, headers, BODY)
 
 
 async def buy(address, users, until=None):
@@ -32,7 +25,7 @@ async def buy(address, users, until=None):
         connection = Connection(address)
         while waiting and not stop:
             user, key = waiting.pop(), str(uuid.uuid4())
-            status, body = await click(connection, user, key)
+            status, body = await connection.submit(SKU, user, key)
             answers[user] = (key, status, body)
             if until and until(status):
                 stop.append(user)

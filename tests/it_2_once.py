@@ -5,7 +5,7 @@ import json
 import sys
 
 sys.path.insert(0, __file__.rsplit("/", 1)[0] + "/it")
-from world import Click, Topic, World, by_status, drive, standings, wait_for
+from world import Click, Topic, World, by_status, drive, order_event, standings, wait_for
 
 
 def one_key(world, api, query):
@@ -52,12 +52,8 @@ def one_message(world, api, worker):
     before = {table: world.sql(f"SELECT * FROM {table} ORDER BY 1, 2") for table in tables}
     message_id = world.redis.call(
         "HGET", world.redis_key(sale, f"reservation:{click.reply.json['reservation_id']}"), "message_id")
-    event = {
-        "message_id": message_id, "message_key": f"{sale[0]}:{sale[1]}:{click.reply.json['reservation_id']}",
-        "request_id": click.key, "reservation_id": click.reply.json["reservation_id"], "activity_id": sale[0],
-        "sku_id": sale[1], "user_id": 7, "order_id": click.reply.json["order_id"], "schema_version": 1,
-        "created_at": "2026-06-25T12:00:00.123456Z", "retry_count": 0, "trace": {"traceparent": "", "tracestate": ""},
-    }
+    won = click.reply.json
+    event = order_event(sale, 7, click.key, won["reservation_id"], message_id, won["order_id"])
     handled = worker.metric("seckill_mq_acks_total")
     topic, body = Topic(), json.dumps(event).encode()
     for _ in range(100):

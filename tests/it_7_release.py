@@ -5,7 +5,7 @@ import json
 import sys
 
 sys.path.insert(0, __file__.rsplit("/", 1)[0] + "/it")
-from world import ROOT, Click, Topic, World, by_status, drive, standings, wait_for  # noqa: E402
+from world import ROOT, Click, Topic, World, by_status, drive, order_event, standings, wait_for  # noqa: E402
 
 sys.path.insert(0, str(ROOT / "tests" / "lua"))
 from test_scripts import request  # noqa: E402
@@ -45,12 +45,7 @@ def quarantined(world):
     user, request_id, reservation_id, message_id, order_id, *_ = one = request(7)
     world.redis.script("reserve", prefix, *one)
     world.redis.script("mark_sent", prefix, reservation_id, "")
-    event = {
-        "message_id": message_id, "message_key": f"{sale[0]}:{sale[1]}:{reservation_id}", "request_id": request_id,
-        "reservation_id": reservation_id, "activity_id": sale[0], "sku_id": sale[1], "user_id": user, "order_id": order_id,
-        "schema_version": 99, "created_at": "2026-06-25T12:00:00.123456Z", "retry_count": 0,
-        "trace": {"traceparent": "", "tracestate": ""},
-    }
+    event = order_event(sale, user, request_id, reservation_id, message_id, order_id, schema_version=99)
     assert world.stock(sale) == 4
     Topic().publish(json.dumps(event).encode(), key=event["message_key"])
     wait_for("the unit", lambda: world.stock(sale) == 5, 60)

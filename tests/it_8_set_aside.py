@@ -8,7 +8,7 @@ import sys
 sys.path.insert(0, __file__.rsplit("/", 1)[0] + "/it")
 from checker import Checker  # noqa: E402
 from scene import wait_for_check  # noqa: E402
-from world import ROOT, Click, Topic, World, drive, need, wait_for  # noqa: E402
+from world import ROOT, Click, Topic, World, drive, need, order_event, wait_for  # noqa: E402
 
 sys.path.insert(0, str(ROOT / "tests" / "lua"))
 from test_scripts import request  # noqa: E402
@@ -28,19 +28,10 @@ def dead_letters(world, api):
     """A message that fails until it has come too often, and is ordered after all when the cause is gone."""
     sale = world.sale(10)
     of_sale = ["--activity-id", sale[0], "--sku-id", sale[1]]
-    world.sql(f"""
-        CREATE FUNCTION it_dead() RETURNS trigger LANGUAGE plpgsql AS $$
-        BEGIN
-            IF NEW.sku_id = {sale[1]} AND NEW.user_id = 1 THEN RAISE 'injected' USING ERRCODE = '40001'; END IF;
-            RETURN NEW;
-        END $$;
-        CREATE TRIGGER it_dead BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION it_dead()""")
-    try:
+    with world.refused_inserts((f"NEW.sku_id = {sale[1]} AND NEW.user_id = 1", "40001")):
         clicks = [Click(user) for user in (1, 2, 3)]
         drive([api], sale, clicks)
         wait_for("the dead letter", lambda: api.metric("seckill_mq_dlq_messages_total") == 1, 60)
-    finally:
-        world.sql("DROP TRIGGER it_dead ON orders; DROP FUNCTION it_dead")
     letters = seckill(world, "dlq", "list", *of_sale)["dead_letters"]
     assert [(one["user_id"], one["settled"]) for one in letters] == [(1, None)], letters
     assert letters[0]["delivery_attempt"] == 3 and letters[0]["origin_message_id"], letters
@@ -76,11 +67,7 @@ def quarantine(world, api):
     user, request_id, reservation_id, message_id, order_id, *_ = one = request(7)
     world.redis.script("reserve", prefix, *one)
     world.redis.script("mark_sent", prefix, reservation_id, "")
-    event = {
-        "message_id": message_id, "message_key": f"{sale[0]}:{sale[1]}:{reservation_id}", "request_id": request_id,
-        "reservation_id": reservation_id, "activity_id": sale[0], "sku_id": sale[1], "user_id": user, "order_id": order_id,
-        "schema_version": 1, "created_at": "2026-06-25T12:00:00.123456Z", "retry_count": 0,
-        "trace": {"traceparent": "", "tracestate": ""}}
+    event = order_event(sale, user, request_id, reservation_id, message_id, order_id)
     good = int(world.sql(f"""
         INSERT INTO quarantine (consumer_group, broker_message_id, topic, delivery_attempt, reason, tag, message_key, message_id,
                                 reservation_id, body)

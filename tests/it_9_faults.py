@@ -204,21 +204,8 @@ def postgres_slow(scene):
 
 @row("40P01 and 40001 injected")
 def transactions_refused(scene):
-    scene.sql("""
-        CREATE SEQUENCE it_fault;
-        CREATE FUNCTION it_fault() RETURNS trigger LANGUAGE plpgsql AS $$
-        BEGIN
-            CASE nextval('it_fault') % 40
-                WHEN 7 THEN RAISE 'injected' USING ERRCODE = '40P01';
-                WHEN 23 THEN RAISE 'injected' USING ERRCODE = '40001';
-                ELSE RETURN NEW;
-            END CASE;
-        END $$;
-        CREATE TRIGGER it_fault BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION it_fault()""")
-    try:
+    with scene.world.refused_inserts(("n % 40 = 7", "40P01"), ("n % 40 = 23", "40001")):
         time.sleep(1.5)
-    finally:
-        scene.sql("DROP TRIGGER it_fault ON orders; DROP FUNCTION it_fault; DROP SEQUENCE it_fault")
     hits = sum(scene.worker.metric("seckill_pg_tx_retries_total", sqlstate=state) for state in ("40P01", "40001"))
     assert hits > 0
 
@@ -236,18 +223,9 @@ def commit_cut(scene):
 
 @row("3 % of inserts refused with a check violation", all_sold=False)
 def rows_refused(scene):
-    scene.sql("""
-        CREATE FUNCTION it_check() RETURNS trigger LANGUAGE plpgsql AS $$
-        BEGIN
-            IF NEW.user_id % 33 = 0 THEN RAISE 'injected' USING ERRCODE = '23514'; END IF;
-            RETURN NEW;
-        END $$;
-        CREATE TRIGGER it_check BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION it_check()""")
-    try:
+    with scene.world.refused_inserts(("NEW.user_id % 33 = 0", "23514")):
         time.sleep(1.5)
         wait_for("rejections", lambda: scene.worker.metric("seckill_releases_total", result="applied") > 0)
-    finally:
-        scene.sql("DROP TRIGGER it_check ON orders; DROP FUNCTION it_check")
     refused = scene.sql("SELECT reservation_id FROM release_outbox WHERE reason = 'INTERNAL_ERROR' "
                         f"AND sku_id = {scene.sale[1]}")
     for (reservation_id,) in refused:

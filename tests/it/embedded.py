@@ -72,6 +72,12 @@ class Connection:
         length = next(int(line.split(":")[1]) for line in head.split("\r\n") if line.lower().startswith("content-length:"))
         return int(head.split(" ")[1]), json.loads(await self.reader.readexactly(length))
 
+    async def submit(self, sku, user, key, fields=""):
+        """A click; `fields` are more header lines."""
+        headers = f"{fields}Idempotency-Key: {key}\r\nContent-Type: application/json\r\n"
+        body = json.dumps({"activity_id": 1, "sku_id": sku}).encode()
+        return await self.call("POST", "/v1/seckill/orders", user, headers, body)
+
     def close(self):
         if self.writer:
             self.writer.close()

@@ -5,7 +5,7 @@ import time
 import urllib.parse
 
 from proxy import Proxy, proxied_rocketmq
-from world import Topic, need, wait_for
+from world import Topic, need, order_event, wait_for
 
 
 class Scene:
@@ -54,11 +54,7 @@ def replay(scene, checker, times=100):
     user, request_id, reservation_id, order_id, message_id = sql(
         "SELECT o.user_id, o.request_id, o.reservation_id, o.order_id, i.message_id FROM orders o JOIN consumer_inbox i "
         f"USING (order_id, reservation_id) WHERE activity_id = {sale[0]} AND sku_id = {sale[1]} LIMIT 1")[0]
-    event = {
-        "message_id": message_id, "message_key": f"{sale[0]}:{sale[1]}:{reservation_id}", "request_id": request_id,
-        "reservation_id": reservation_id, "activity_id": sale[0], "sku_id": sale[1], "user_id": int(user),
-        "order_id": int(order_id), "schema_version": 1, "created_at": "2026-06-25T12:00:00.123456Z", "retry_count": 1,
-        "trace": {"traceparent": "", "tracestate": ""}}
+    event = order_event(sale, int(user), request_id, reservation_id, message_id, int(order_id), retry_count=1)
     tables = [f"SELECT * FROM {table} WHERE {checker.where} ORDER BY 1, 2"
               for table in ("orders", "release_outbox", "seckill_inventory")]
     tables += ["SELECT count(*) FROM consumer_inbox", f"SELECT * FROM consumer_inbox WHERE message_id = '{message_id}'"]

@@ -4,6 +4,7 @@ Needs the environment of `tests/stack env` and SECKILL_BIN, the binary under tes
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import pathlib
@@ -170,6 +171,22 @@ class World:
             raise AssertionError(f"{text}\n{done.stderr}")
         return [line.split("\t") for line in done.stdout.splitlines()]
 
+    @contextlib.contextmanager
+    def refused_inserts(self, *rules):
+        """Meanwhile PostgreSQL refuses orders: rules of a condition on NEW, the row, and n, the number of inserts so far, and the
+        SQLSTATE that it raises."""
+        cases = " ".join(f"IF {condition} THEN RAISE 'injected' USING ERRCODE = '{state}'; END IF;" for condition, state in rules)
+        self.sql(f"""
+            CREATE SEQUENCE it_refused;
+            CREATE FUNCTION it_refused() RETURNS trigger LANGUAGE plpgsql AS $$
+            DECLARE n BIGINT := nextval('it_refused');
+            BEGIN {cases} RETURN NEW; END $$;
+            CREATE TRIGGER it_refused BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION it_refused()""")
+        try:
+            yield
+        finally:
+            self.sql("DROP TRIGGER it_refused ON orders; DROP FUNCTION it_refused; DROP SEQUENCE it_refused")
+
     def count(self, text):
         return int(self.sql(text)[0][0])
 
@@ -196,6 +213,15 @@ class World:
         assert buyers == sold, (buyers, sold)
         assert self.redis.call("ZCARD", self.redis_key(sale, "pending")) == 0
         self.assert_books()
+
+
+def order_event(sale, user, request_id, reservation_id, message_id, order_id, **more):
+    """The message of an order, as an api sends it."""
+    return {
+        "message_id": message_id, "message_key": f"{sale[0]}:{sale[1]}:{reservation_id}", "request_id": request_id,
+        "reservation_id": reservation_id, "activity_id": sale[0], "sku_id": sale[1], "user_id": user, "order_id": order_id,
+        "schema_version": 1, "created_at": "2026-06-25T12:00:00.123456Z", "retry_count": 0,
+        "trace": {"traceparent": "", "tracestate": ""}, **more}
 
 
 class Topic:
