@@ -1,8 +1,12 @@
 #!/usr/bin/env python3
-"""The disk fills up under load (embedded): no promise without room for it, and the sale goes on when there is room again."""
+"""The disk fills up under load (embedded): no promise without room for it, and the sale goes on when there is room again.
+
+It ends in the invariant checker, here on the SQLite file that the orders are in, and one click 100 times more.
+"""
 
 import asyncio
 import pathlib
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -13,6 +17,7 @@ sys.path.insert(0, __file__.rsplit("/", 1)[0] + "/it")
 from embedded import Connection, Server  # noqa: E402
 
 SKU, UNITS = 7, 1_000_000
+ASSERTIONS = pathlib.Path(__file__).resolve().parents[1] / "sql" / "assertions"
 # An order that found no room in the store is tried again when its message comes back.
 SETTINGS = {"embedded__segment_mib": 1, "rocketmq__invisible_ms": 10_000, "postgres__transaction_timeout_ms": 3_000}
 
@@ -85,7 +90,44 @@ def run(folder):
     for user, (_, _, promise) in kept.items():
         assert again[user]["state"] == "CREATED" and again[user]["order_id"] == promise["order_id"], (user, again[user])
     server.stop()
-    return len(kept), len(refused)
+    clicked = {key: user for answers in (filled, more, kept) for user, (key, _, _) in answers.items()}
+    counted = check_store(folder, kept, clicked)
+    server = Server(folder, **SETTINGS)
+    asyncio.run(replay(server.public, *next(iter(kept.items()))))
+    server.stop()
+    assert check_store(folder, kept, clicked) == counted, "a replay changed something"
+    return len(kept), len(refused), counted
+
+
+def check_store(folder, kept, clicked):
+    """What must hold whatever went wrong, read from the file; what it counted."""
+    with sqlite3.connect(folder / "data" / "orders.sqlite") as store:
+        for path in sorted(ASSERTIONS.glob("*.sql")):
+            rows = store.execute(path.read_text()).fetchall()
+            assert not rows, f"{path.name}: {rows[:5]}"
+        orders = {row[0]: row[1:] for row in store.execute("SELECT request_id, user_id, reservation_id, order_id FROM orders")}
+        released = {row[0] for row in store.execute("SELECT request_id FROM release_outbox")}
+        (total, sold), = store.execute(f"SELECT total_stock, sold_stock FROM seckill_inventory WHERE sku_id = {SKU}")
+        inbox = store.execute("SELECT count(*) FROM consumer_inbox").fetchone()[0]
+    for user, (key, _, promise) in kept.items():
+        assert orders.get(key) == (user, promise["reservation_id"], int(promise["order_id"])), f"{promise}: {orders.get(key)}"
+    for key, (user, *_) in orders.items():
+        assert clicked.get(key) == user, f"an order nobody asked for: {key} of {user}"
+    assert not released & set(orders), "a unit is sold and given back"
+    users = [user for user, *_ in orders.values()]
+    assert len(users) == len(set(users)), "a user has two orders"
+    assert sold == len(orders) and total == UNITS, f"{sold} sold, {len(orders)} orders"
+    return {"orders": len(orders), "released": len(released), "inbox": inbox}
+
+
+async def replay(address, user, answer):
+    """One click 100 times more: always the same answer."""
+    connection, (key, _, promise) = Connection(address), answer
+    for _ in range(100):
+        status, said = await connection.submit(SKU, user, key)
+        same = all(said[name] == promise[name] for name in ("reservation_id", "order_id"))
+        assert status == 202 and same, f"{status} {said}, promised {promise}"
+    connection.close()
 
 
 def main():
@@ -96,10 +138,10 @@ def main():
             print(f"NOT RUN: a small disk needs the right to mount one: {mounted.stderr.strip()}")
             return
         try:
-            kept, refused = run(folder)
+            kept, refused, counted = run(folder)
         finally:
             subprocess.run(["umount", "-l", folder], check=True)
-    print(f"{kept} promises around a full disk kept, {refused} clicks refused while it was full")
+    print(f"{kept} promises around a full disk kept, {refused} clicks refused while it was full; {counted}; one click 100 times: no change")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import time
 sys.path.insert(0, __file__.rsplit("/", 1)[0] + "/it")
 from checker import Checker  # noqa: E402
 from scene import Scene, replay, wait_for_check  # noqa: E402
-from world import ROOT, Click, World, by_status, drive, wait_for  # noqa: E402
+from world import ROOT, Click, World, by_status, drive, need, wait_for  # noqa: E402
 
 sys.path.insert(0, str(ROOT / "tests" / "lua"))
 from private_redis import PrivateRedis  # noqa: E402
@@ -39,6 +39,7 @@ def run_row(world, title, fault, options):
     options = dict(options)
     all_sold = options.pop("all_sold", True)
     postgres_total, apis, workers = options.pop("postgres_total", None), options.pop("apis", 1), options.pop("workers", 1)
+    binary = options.pop("worker_binary", None)
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
         redis, redis_options, scene_world = world.redis, {}, world
@@ -48,7 +49,7 @@ def run_row(world, title, fault, options):
             scene_world.pair = (primary, spare)
         scene = Scene(world, **redis_options, **options)
         scene.api = [scene.start("api") for _ in range(apis)][0]
-        scene.worker = [scene.start("worker") for _ in range(workers)][0]
+        scene.worker = [scene.start("worker", binary=binary and need(binary)) for _ in range(workers)][0]
         with as_redis(redis_options.get("redis_port")):
             sale = world.sale(UNITS)
         if postgres_total is not None:
@@ -251,6 +252,12 @@ def pool_exhausted(scene):
     scene.sql(hold)
 
 
+@row("worker panics, before its transaction and after its commit", worker_binary="SECKILL_FAULTY", worker__receive_max=8)
+def worker_panics(scene):
+    wait_for("panics", lambda: scene.worker.metric("seckill_task_panics_total") >= 8, 30)
+    assert scene.worker.metric("seckill_mq_process_duration_seconds_count", outcome="panicked") >= 8
+
+
 @row("rolling restart under load", apis=2, workers=2)
 def rolling_restart(scene):
     for process in (scene.api, scene.worker):
@@ -292,7 +299,7 @@ def main():
                 raise
             table.append((title, counted, took))
             print(f"  {title}: {counted} {took:.1f} s", flush=True)
-    print("\n(a panicking worker: tests/worker_panic.rs; a full disk under the journal: tests/em_4_disk_full.py)")
+    print("\n(a full disk under the journal, in embedded mode: tests/em_4_disk_full.py)")
     width = max(len(title) for title, *_ in table)
     print(f"\n{'fault':{width}}  202s  orders  back  left  seconds")
     for title, counted, took in table:

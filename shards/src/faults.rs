@@ -35,8 +35,17 @@ pub enum Call {
 /// How much of a write or read is let through.
 pub(crate) const ALL: usize = usize::MAX;
 
+/// A named point of the program, where a test may have something happen: see `at_points`. Empty without the feature.
+#[inline(always)]
+pub fn point(name: &'static str) {
+    #[cfg(feature = "faults")]
+    injected::reached(name);
+    #[cfg(not(feature = "faults"))]
+    let _ = name;
+}
+
 #[cfg(feature = "faults")]
-pub use injected::{Installed, Verdict, install, set_clock_skew};
+pub use injected::{Installed, Verdict, at_points, install, set_clock_skew};
 #[cfg(feature = "faults")]
 pub(crate) use injected::{before, clock_skew};
 
@@ -57,6 +66,7 @@ pub(crate) fn clock_skew() -> i64 {
 #[cfg(feature = "faults")]
 mod injected {
     use std::cell::{Cell, RefCell};
+    use std::sync::OnceLock;
     use std::time::Duration;
 
     use super::{ALL, Call, io};
@@ -97,6 +107,19 @@ mod injected {
     pub fn install(plan: impl FnMut(Call) -> Verdict + 'static) -> Installed {
         PLAN.with(|slot| *slot.borrow_mut() = Some(Box::new(plan)));
         Installed(())
+    }
+
+    static AT_POINTS: OnceLock<fn(&'static str)> = OnceLock::new();
+
+    /// Has `act` called whenever any shard of this process reaches a [`point`](super::point); it may panic. The first one stays.
+    pub fn at_points(act: fn(&'static str)) {
+        AT_POINTS.get_or_init(|| act);
+    }
+
+    pub(super) fn reached(name: &'static str) {
+        if let Some(act) = AT_POINTS.get() {
+            act(name);
+        }
     }
 
     /// Sets this thread's wall clock ([`crate::unix_micros`]) off by so many microseconds; zero makes it right.

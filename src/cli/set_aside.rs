@@ -158,6 +158,9 @@ pub struct QuarantineReplay {
     /// All open ones
     #[arg(long)]
     pub all: bool,
+    /// At most so many at once; the rest is for the next time
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    pub limit: usize,
     /// How.
     #[command(flatten)]
     pub pace: Pace,
@@ -210,7 +213,7 @@ pub fn quarantine(args: &QuarantineArgs, global: &Global) -> ExitCode {
             // Named rows are read in whatever state they are, so that one which was decided before is said.
             let state = if replay.ids.is_empty() { "OPEN" } else { "" };
             let reason = replay.reason.as_deref().unwrap_or_default();
-            let rows = aside.quarantined(state, reason, &replay.ids, usize::MAX).await?;
+            let rows = aside.quarantined(state, reason, &replay.ids, replay.limit.max(replay.ids.len())).await?;
             if let Some(missing) = replay.ids.iter().find(|id| !rows.iter().any(|row| row.id == **id)) {
                 return Ok(output::failed(
                     global,

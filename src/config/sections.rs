@@ -218,7 +218,7 @@ section!(
         breaker_open_max_ms: u64,
         /// Retries allowed, in percent of the first tries of a minute.
         retry_percent: u32,
-        /// Retries a minute that are free.
+        /// Retries a minute that are free while the dependency answers.
         retry_floor_per_min: u32,
     }
 );

@@ -59,7 +59,9 @@ where
     loop {
         let messages: Vec<OrderMessage<'_>> = batch.iter().map(message).collect();
         let deadline = shards::now() + fulfil.limits.transaction;
+        shards::faults::point("order transaction");
         let outcomes = fulfil.orders.settle(&messages, deadline).await;
+        shards::faults::point("order transaction done");
         let passing = outcomes.iter().any(|outcome| outcome.as_ref().is_err_and(OrderError::is_passing));
         let pause = match passing && !fulfil.cancelled.is_closed() {
             true => retry.next(shards::now(), shards::random_u64()).filter(|_| fulfil.orders.may_retry()),

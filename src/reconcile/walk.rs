@@ -1,7 +1,7 @@
 //! The walk through both books, and the repairs.
 
 use std::collections::HashSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use proto_clients::rocketmq::{Client, SendOutcome};
 
@@ -59,9 +59,8 @@ impl Reconciler<'_> {
     /// # Errors
     /// When a store or the broker cannot be asked.
     pub async fn run(&self, sku: Sku) -> Result<Report, SaleError> {
-        let deadline = || -> Instant { shards::now() + SEND };
         let postgres = self.sales.load(sku).await?.ok_or(SaleError::Unknown(sku))?;
-        let lag = self.client.lag(self.topic, deadline()).await?;
+        let lag = self.client.lag(self.topic, shards::now() + SEND).await?;
         let (counts, redis) = (self.sales.counts(sku).await?, self.sales.gate(sku).await?);
         let mut findings = Findings::default();
         Judge::sums(&postgres, &redis, &counts, &mut findings);

@@ -91,6 +91,11 @@ impl Breaker {
         self.state
     }
 
+    /// Whether the last call that was heard of was answered.
+    pub const fn is_answering(&self) -> bool {
+        matches!(self.state, State::Closed) && self.window & 1 == 0
+    }
+
     /// Whether [`admit`](Self::admit) would say no, without asking for a call.
     pub fn refuses(&self, now: Instant) -> bool {
         match self.state {
@@ -180,9 +185,12 @@ mod tests {
         let mut breaker = Breaker::new(LIMITS);
         for _ in 0..3 {
             (0..4).for_each(|_| breaker.failed(now, 0));
+            assert!(!breaker.is_answering());
             breaker.succeeded();
+            assert!(breaker.is_answering());
         }
         assert_eq!(breaker.state(), State::Closed);
+        assert!(!opened(now).is_answering());
         assert_eq!(opened(now).state(), State::Open);
     }
 

@@ -24,7 +24,7 @@ pub struct RetryBudget {
 }
 
 impl RetryBudget {
-    /// Retries up to `percent` of the first tries of a minute; `floor` a minute are free, or a quiet shard would never have one.
+    /// Retries up to `percent` of the first tries of a minute; `floor` a minute are free while the dependency answers.
     pub fn new(percent: u32, floor: u32) -> Self {
         Self {
             percent: u64::from(percent),
@@ -43,12 +43,14 @@ impl RetryBudget {
         self.total.calls += 1;
     }
 
-    /// Whether one more retry fits; counts it if so.
-    pub fn retry(&mut self, now: Instant) -> bool {
+    /// Whether one more retry fits; counts it if so. The floor counts only for an `answered` call, say one that met a deadlock:
+    /// what failed for want of the dependency is repeated within the share and not beyond it.
+    pub fn retry(&mut self, now: Instant, answered: bool) -> bool {
         let second = self.turn(now);
         let first_tries = self.total.calls.saturating_sub(self.total.retries);
         let retries = self.total.retries + 1;
-        if retries > self.floor && retries * 100 > self.percent * first_tries {
+        let free = answered && retries <= self.floor;
+        if !free && retries * 100 > self.percent * first_tries {
             return false;
         }
         self.seconds[second].retries += 1;
@@ -83,7 +85,7 @@ mod tests {
 
     /// A retry as callers make it: asked for, then called.
     fn retry(budget: &mut RetryBudget, now: Instant) -> bool {
-        let granted = budget.retry(now);
+        let granted = budget.retry(now, true);
         if granted {
             budget.call(now);
         }
@@ -97,8 +99,18 @@ mod tests {
         assert_eq!((0..10).filter(|_| retry(&mut budget, now)).count(), 2);
         (0..1_000).for_each(|_| budget.call(now));
         assert_eq!((0..100).filter(|_| retry(&mut budget, now)).count(), 48, "50 of 1,000");
-        assert!(!budget.retry(now + Duration::from_secs(59)));
-        assert!(budget.retry(now + Duration::from_secs(61)), "a minute later it starts anew");
+        assert!(!budget.retry(now + Duration::from_secs(59), true));
+        assert!(budget.retry(now + Duration::from_secs(61), true), "a minute later it starts anew");
+    }
+
+    #[test]
+    fn without_an_answer_there_is_no_floor() {
+        let now = shards::now();
+        let mut budget = RetryBudget::new(5, 2);
+        (0..19).for_each(|_| budget.call(now));
+        assert!(!budget.retry(now, false));
+        budget.call(now);
+        assert!(budget.retry(now, false) && !budget.retry(now, false), "one of twenty");
     }
 
     proptest! {

@@ -92,7 +92,8 @@ impl Guard {
 
     /// Whether the call that just failed may be made again; counts it if so.
     pub fn may_retry(&self) -> bool {
-        let granted = self.budget.borrow_mut().retry(shards::now());
+        let answered = self.breaker.borrow().is_answering();
+        let granted = self.budget.borrow_mut().retry(shards::now(), answered);
         let counters = if granted { &self.metrics.dependency_retries } else { &self.metrics.retries_refused };
         counters[self.dependency as usize].inc();
         granted

@@ -29,12 +29,6 @@ impl Retry {
         self
     }
 
-    /// Not beyond `deadline`.
-    pub fn until(mut self, deadline: Instant) -> Self {
-        self.give_up = self.give_up.min(deadline);
-        self
-    }
-
     /// The pause before the next try: uniform between zero and a doubling bound. `None`: no more tries, or no time for one.
     pub fn next(&mut self, now: Instant, random: u64) -> Option<Duration> {
         if self.tries >= self.tries_max {
@@ -65,15 +59,11 @@ mod tests {
     }
 
     #[test]
-    fn three_tries_within_800_ms_and_the_deadline() {
+    fn three_tries_within_800_ms() {
         let now = shards::now();
         let mut retry = Retry::started(now);
         assert!(retry.next(now, 0).is_some() && retry.next(now, 0).is_some());
         assert_eq!(retry.next(now, 0), None);
         assert_eq!(Retry::started(now).next(now + Duration::from_millis(800), 0), None);
-        assert_eq!(
-            Retry::started(now).until(now + Duration::from_millis(5)).next(now + Duration::from_millis(5), 0),
-            None
-        );
     }
 }

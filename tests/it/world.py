@@ -49,13 +49,13 @@ def wait_for(what, check, seconds=30.0, pause=0.1):
 class Process:
     """One `seckill serve`, on ports of its own."""
 
-    def __init__(self, role, log_dir, **settings):
+    def __init__(self, role, log_dir, binary=None, **settings):
         self.role = role
         settings = {
             "server.listen": "127.0.0.1:0", "admin.listen": "127.0.0.1:0", "identity.mode": "gateway_header",
             "shards.count": 1, "shards.pin": "false", **settings,
         }
-        command = [need("SECKILL_BIN"), "serve", "--role", role]
+        command = [binary or need("SECKILL_BIN"), "serve", "--role", role]
         for name, value in settings.items():
             command += ["--set", f"{name}={value}"]
         self.log_path = pathlib.Path(log_dir) / f"{role}-{uuid.uuid4().hex[:8]}.log"
