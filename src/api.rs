@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::domain::{Sku, UserId, Uuid};
 use crate::http::{Answered, ClientGone, ErrorIds, Handler, Header, Method, Request, Responder};
 use crate::identity::{HeaderValue, Identity};
-use crate::observe::metrics::{Metrics, Refusal as RefusedAdmission, Route};
+use crate::observe::metrics::{Admitted, Metrics, Refusal as RefusedAdmission, Route};
 use crate::order_body::{self, BodyError};
 use crate::ports::{EventBus, Reservations, ResultLookup};
 use crate::query::{QueryCommand, QueryService};
@@ -42,6 +42,15 @@ impl<R, B, L> Api<R, B, L> {
         query: Option<std::rc::Rc<QueryService<L>>>,
         metrics: std::rc::Rc<Metrics>,
     ) -> Self {
+        let limit = |route: Admitted, plays: bool, most: usize| {
+            metrics.admission_limit[route as usize].set(if plays {
+                i64::try_from(most).unwrap_or(i64::MAX)
+            } else {
+                0
+            });
+        };
+        limit(Admitted::Submit, submit.is_some(), config.submit.admission_max);
+        limit(Admitted::Query, query.is_some(), config.query.admission_max);
         Self {
             identity,
             submit,
@@ -117,7 +126,7 @@ where
             self.metrics.admission_rejected[RefusedAdmission::Submit as usize].inc();
             return answers::refused(responder, Refusal::Overloaded, &ids);
         };
-        let _in_hand = InHand::new(&self.metrics);
+        let _in_hand = InHand::new(&self.metrics, Admitted::Submit);
         let deadline: Instant = shards::now() + self.submit_deadline;
         let command = match self.command(request, trace, tracestate) {
             Ok(command) => command,
@@ -145,7 +154,7 @@ where
             self.metrics.admission_rejected[RefusedAdmission::Query as usize].inc();
             return answers::refused(responder, Refusal::Overloaded, &ids);
         };
-        let _in_hand = InHand::new(&self.metrics);
+        let _in_hand = InHand::new(&self.metrics, Admitted::Query);
         let user_id = match self.user(request) {
             Ok(user_id) => user_id,
             Err(refusal) => return answers::refused(responder, refusal, &ids),
@@ -180,17 +189,19 @@ where
 }
 
 /// Counts a request as in hand until dropped.
-struct InHand<'a>(&'a Metrics);
+struct InHand<'a>(&'a Metrics, Admitted);
 
 impl<'a> InHand<'a> {
-    fn new(metrics: &'a Metrics) -> Self {
+    fn new(metrics: &'a Metrics, route: Admitted) -> Self {
         metrics.http_inflight.add(1);
-        Self(metrics)
+        metrics.admission_in_use[route as usize].add(1);
+        Self(metrics, route)
     }
 }
 
 impl Drop for InHand<'_> {
     fn drop(&mut self) {
         self.0.http_inflight.add(-1);
+        self.0.admission_in_use[self.1 as usize].add(-1);
     }
 }

@@ -6,10 +6,11 @@ use proto_clients::postgres::{CallError, Client, CommitError, DecodeError, Param
 use sha2::{Digest, Sha256};
 
 /// The migrations, in order. An applied file must not change any more.
-const MIGRATIONS: [(&str, &str); 3] = [
+const MIGRATIONS: [(&str, &str); 4] = [
     ("0001_tables.sql", include_str!("../sql/migrations/0001_tables.sql")),
     ("0002_order_batch.sql", include_str!("../sql/migrations/0002_order_batch.sql")),
     ("0003_projection_cursor.sql", include_str!("../sql/migrations/0003_projection_cursor.sql")),
+    ("0004_stuck_inbox.sql", include_str!("../sql/migrations/0004_stuck_inbox.sql")),
 ];
 const TABLE: &str = include_str!("../sql/schema_migrations.sql");
 

@@ -20,6 +20,8 @@ static CREATE: Statement = Statement {
     params: &[Type::Int8, Type::Int8, Type::Timestamptz, Type::Timestamptz, Type::Timestamptz, Type::Int4],
 };
 static LOAD: Statement = Statement { sql: include_str!("../sql/activity/load.sql"), params: &[Type::Int8, Type::Int8] };
+static STUCK_INBOX: Statement =
+    Statement { sql: include_str!("../sql/recovery/stuck_inbox.sql"), params: &[Type::Int8] };
 static CLOSE: Statement =
     Statement { sql: include_str!("../sql/activity/close.sql"), params: &[Type::Int8, Type::Int8] };
 
@@ -186,6 +188,17 @@ impl Sales {
     /// When PostgreSQL cannot be asked.
     pub async fn live(&self) -> Result<Vec<Sku>, SaleError> {
         Ok(live_sales(&self.postgres, deadline()).await?)
+    }
+
+    /// Inbox rows that have had no outcome for longer than `age`.
+    ///
+    /// # Errors
+    /// When PostgreSQL cannot be asked.
+    pub async fn stuck_inbox(&self, age: Duration) -> Result<i64, SaleError> {
+        let mut params = Params::new();
+        params.i64(i64::try_from(age.as_secs()).unwrap_or(i64::MAX));
+        let rows = self.postgres.acquire(deadline()).await?.query(&STUCK_INBOX, &params, deadline()).await?;
+        Ok(rows.row(0).i64(0)?)
     }
 
     /// The sale in PostgreSQL.

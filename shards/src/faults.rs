@@ -49,10 +49,11 @@ pub use injected::{Installed, Verdict, at_points, install, set_clock_skew};
 #[cfg(feature = "faults")]
 pub(crate) use injected::{before, clock_skew};
 
-/// Nothing fails.
+/// Nothing fails; the operation is counted.
 #[cfg(not(feature = "faults"))]
 #[inline(always)]
 pub(crate) async fn before(_call: Call) -> io::Result<usize> {
+    crate::stats::begun();
     Ok(ALL)
 }
 
@@ -132,6 +133,7 @@ mod injected {
     }
 
     pub(crate) async fn before(call: Call) -> io::Result<usize> {
+        crate::stats::begun();
         let verdict = PLAN.with(|plan| plan.borrow_mut().as_mut().map_or(Verdict::Proceed, |decide| decide(call)));
         match verdict {
             Verdict::Proceed => Ok(ALL),

@@ -20,6 +20,7 @@ mod random;
 mod runtime;
 mod shard;
 pub mod signal;
+pub mod stats;
 pub mod sync;
 mod sys;
 mod task;

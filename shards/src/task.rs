@@ -110,6 +110,10 @@ pub(crate) struct TaskSet {
 }
 
 impl TaskSet {
+    pub(crate) fn live(&self) -> usize {
+        self.live.get()
+    }
+
     fn give_way(&self, waker: &Waker) {
         self.yielding.borrow_mut().push(waker.clone());
         if let Some(usher) = &*self.usher.borrow() {

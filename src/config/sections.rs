@@ -360,6 +360,8 @@ section!(
     Log {
         /// The lowest level written.
         level: String,
+        /// What tells this process from others of the service; host and process id if empty.
+        instance: String,
     }
 );
 

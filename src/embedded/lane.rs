@@ -103,6 +103,8 @@ pub enum Message {
     Close(Sku, mailbox::Sender<Result<bool, ChangeError>>),
     /// Describe a sale.
     View(Sku, mailbox::Sender<Option<SaleView>>),
+    /// Describe at most so many sales, those that end soonest first, without those that are over.
+    Views(usize, mailbox::Sender<Vec<SaleView>>),
 }
 
 /// Asks the owner of the book from another thread.
@@ -194,6 +196,7 @@ impl Lane {
                     tell(&reply, self.standing(sku, &request_id, user_id));
                 }
                 Message::View(sku, reply) => tell(&reply, self.view(sku)),
+                Message::Views(most, reply) => tell(&reply, self.views(most)),
                 Message::Reserve(requests, reply) => {
                     shards::spawn(async move { tell(&reply, lane.reserve(requests).await) });
                 }
@@ -250,6 +253,15 @@ impl Lane {
     /// What an operator is told of a sale.
     pub fn view(&self, sku: Sku) -> Option<SaleView> {
         self.book.borrow().sale(sku).map(SaleView::of)
+    }
+
+    fn views(&self, most: usize) -> Vec<SaleView> {
+        let now_ms = shards::unix_micros() / 1_000;
+        let book = self.book.borrow();
+        let mut views: Vec<_> = book.sales().map(SaleView::of).filter(|view| view.expire_at_ms > now_ms).collect();
+        views.sort_by_key(|view| (view.end_ms, view.activity_id, view.sku_id));
+        views.truncate(most);
+        views
     }
 
     /// What a user may know of a request.

@@ -37,6 +37,10 @@ labels!(
     Refusal { Submit => "submit", Query => "query", Connections => "connections", }
 );
 labels!(
+    /// `route` of admission.
+    Admitted { Submit => "submit", Query => "query", }
+);
+labels!(
     /// `phase` of HTTP timeouts, in the order of [`crate::http::Phase`].
     TimeoutPhase { Head => "head", Body => "body", Idle => "idle", Write => "write", }
 );
@@ -123,6 +127,12 @@ pub struct Metrics {
     pub shard: Gauge,
     pub shard_cpu_micros: Counter,
     pub shard_loop_lag: Histogram,
+    pub shard_operations: Counter,
+    pub shard_tasks: Gauge,
+    pub shard_allocations: Counter,
+    pub shard_allocated_bytes: Counter,
+    pub admission_in_use: [Gauge; Admitted::TEXTS.len()],
+    pub admission_limit: [Gauge; Admitted::TEXTS.len()],
     pub shard_loop_lag_max_us: Gauge,
 
     pub http_requests: [[Counter; STATUSES.len() + 1]; Route::TEXTS.len()],
@@ -135,7 +145,7 @@ pub struct Metrics {
 
     pub redis_operation: [[Histogram; CallResult::TEXTS.len()]; RedisOperation::TEXTS.len()],
     pub redis_lua_result: [Counter; LuaCode::TEXTS.len()],
-    pub redis_pool_waits: Counter,
+    pub redis_pool_wait: Histogram,
     pub redis_pool_timeouts: Counter,
     pub redis_active_connections: Gauge,
     pub redis_reconnects: Counter,
@@ -156,6 +166,7 @@ pub struct Metrics {
 
     pub mq_send_batch: HistogramOfSizes,
     pub mq_send_duration: Histogram,
+    pub mq_sent: Counter,
     pub mq_send_failures: Counter,
     pub mq_receive_batch: HistogramOfSizes,
     pub mq_receive_failures: Counter,
@@ -163,6 +174,7 @@ pub struct Metrics {
     pub mq_inflight: Gauge,
     pub mq_inflight_peak: Gauge,
     pub mq_jobs_queue: Gauge,
+    pub mq_jobs_capacity: Gauge,
     pub mq_process_duration: [Histogram; Processed::TEXTS.len()],
     pub mq_ack_failures: Counter,
     pub mq_acks: Counter,
@@ -178,6 +190,7 @@ pub struct Metrics {
     pub pg_tx_retries: [Counter; TxRetry::TEXTS.len()],
     pub pg_acquired: Gauge,
     pub pg_idle: Gauge,
+    pub pg_connections_max: Gauge,
     pub pg_empty_acquire: Counter,
     pub pg_acquire_wait: Histogram,
     pub pg_commit_unknown: Counter,
@@ -191,6 +204,7 @@ pub struct Metrics {
     pub order_rejected: [Counter; RejectReason::ALL.len()],
     pub order_creation_delay: Histogram,
     pub inventory_discrepancy: Gauge,
+    pub inbox_stuck: Gauge,
     pub result_projected: Counter,
     pub result_reprojected: Counter,
     pub result_projection_failures: Counter,

@@ -8,6 +8,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
+use super::allocator;
 use super::metrics::{Metrics, Sample};
 
 type Labels = Vec<(&'static str, &'static str)>;
@@ -85,7 +86,7 @@ impl EncodeMetric for Sample {
 }
 
 /// The metrics of all shards and of the process as OpenMetrics text, for `GET /metrics`.
-pub fn openmetrics(shards: &[Metrics], process: &[(&'static str, &'static str, Sample)]) -> String {
+pub fn openmetrics(shards: &[Metrics], process: &[Row]) -> String {
     let mut sum = Sum::default();
     for metrics in shards {
         metrics.visit(&mut |name, help, labels, sample| sum.add(name, help, labels, sample));
@@ -101,20 +102,57 @@ pub fn openmetrics(shards: &[Metrics], process: &[(&'static str, &'static str, S
     text
 }
 
-/// Process rows: resident memory and CPU time, from the kernel.
-pub fn process_rows() -> Vec<(&'static str, &'static str, Sample)> {
+/// A row without labels: name, help, value.
+pub type Row = (&'static str, &'static str, Sample);
+
+/// Process rows: CPU time, memory, threads, file descriptors and start, from the kernel, and what the allocator has.
+pub fn process_rows() -> Vec<Row> {
+    let mut rows = kernel_rows();
+    let heap = allocator::heap();
+    let bytes = |value: usize| Sample::Gauge(value as f64);
+    rows.push((
+        "seckill_allocator_committed_bytes",
+        "Memory that the allocator has in use",
+        bytes(heap.committed_bytes),
+    ));
+    rows.push(("seckill_allocator_committed_peak_bytes", "The most it ever had", bytes(heap.committed_peak_bytes)));
+    rows
+}
+
+/// Ticks of the clock that /proc counts in, a second: the same on every Linux that user space sees.
+const TICKS: f64 = 100.0;
+
+fn kernel_rows() -> Vec<Row> {
     let mut rows = Vec::new();
-    // Fields 14 and 15 of stat are user and system time in ticks of 1/100 s; field 24 is resident pages of 4 KiB.
+    // Fields by proc(5), counted from the one after the name: 11 and 12 are user and system time in ticks, 17 the threads, 19 the
+    // start in ticks after the boot, 21 the resident pages.
     if let Ok(stat) = std::fs::read_to_string("/proc/self/stat")
         && let Some((_, fields)) = stat.rsplit_once(')')
     {
         let fields: Vec<f64> = fields.split_whitespace().map(|field| field.parse().unwrap_or(0.0)).collect();
-        if let (Some(user), Some(system), Some(resident)) = (fields.get(11), fields.get(12), fields.get(21)) {
-            rows.push(("process_cpu_seconds", "CPU time used", Sample::Counter((user + system) / 100.0)));
-            rows.push(("process_resident_memory_bytes", "Resident memory", Sample::Gauge(resident * 4096.0)));
+        if let Some(&[user, system, .., threads, _, start, _, resident]) = fields.get(11..22) {
+            let page = rustix::param::page_size() as f64;
+            rows.push(("process_cpu_seconds", "CPU time used", Sample::Counter((user + system) / TICKS)));
+            rows.push(("process_resident_memory_bytes", "Resident memory", Sample::Gauge(resident * page)));
+            rows.push(("process_threads", "Threads", Sample::Gauge(threads)));
+            if let Some(boot) = boot_time() {
+                let help = "When the process began, Unix seconds";
+                rows.push(("process_start_time_seconds", help, Sample::Gauge(boot + start / TICKS)));
+            }
         }
     }
+    if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
+        // One of them is that of the reading itself.
+        let open = open.count().saturating_sub(1);
+        rows.push(("process_open_fds", "Open file descriptors", Sample::Gauge(open as f64)));
+    }
     rows
+}
+
+/// Unix seconds of the boot.
+fn boot_time() -> Option<f64> {
+    let stat = std::fs::read_to_string("/proc/stat").ok()?;
+    stat.lines().find_map(|line| line.strip_prefix("btime "))?.parse().ok()
 }
 
 #[cfg(test)]

@@ -11,6 +11,8 @@ use crate::observe::metrics::Metrics;
 use crate::race::{First, race};
 use crate::sale::{Gate, Sale, SaleError, Sales};
 
+/// An inbox row without an outcome is stuck after this: no transaction takes as long.
+const STUCK: Duration = Duration::from_secs(60);
 /// Pause between two sales: whoever sells comes first.
 const BETWEEN: Duration = Duration::from_millis(20);
 
@@ -37,6 +39,10 @@ impl BookWatch {
                 Ok(units) => self.metrics.inventory_discrepancy.set(units),
                 // The number stands as it was: what cannot be read is not wrong.
                 Err(error) => tracing::warn!(%error, "the books cannot be compared for now"),
+            }
+            match self.sales.stuck_inbox(STUCK).await {
+                Ok(rows) => self.metrics.inbox_stuck.set(rows),
+                Err(error) => tracing::warn!(%error, "the inbox cannot be looked at for now"),
             }
         }
     }

@@ -1,6 +1,16 @@
-//! The admin listener: health, readiness, metrics; in embedded mode also the sales. Loopback by default, never the public listener.
+//! The admin listener: health, readiness, metrics, the dashboard; in embedded mode also the sales. Loopback by default, never the
+//! public listener.
+//!
+//! ```text
+//! GET /                  the dashboard; its page holds no figures and is shown to anybody, its figures ask for the token
+//! GET /healthz /readyz   for probes, without a token
+//! GET /metrics           OpenMetrics
+//! GET /debug/overview    what the dashboard shows, as JSON
+//! GET /debug/shards      each shard at this moment
+//! ```
 
 mod activities;
+mod sales;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,11 +24,15 @@ use super::control::Overview;
 use crate::embedded::lane::Message;
 use crate::embedded::operator;
 use crate::http::{Answered, ClientGone, ErrorIds, Handler, HttpConfig, Method, Observer, Phase, Request, Responder};
-use crate::observe::metrics::{BreakerState, Dependency, Metrics};
 use crate::observe::text::{openmetrics, process_rows};
+use crate::observe::{log, summary};
+use crate::sale::Sales;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const HTML: &str = "text/html; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
+
+pub(super) use sales::sales;
 
 /// The way to the book of an embedded process, until the stop.
 #[derive(Clone)]
@@ -37,11 +51,30 @@ impl Desk {
 struct Admin {
     overview: Overview,
     desk: Desk,
+    sales: Option<Sales>,
     /// Asked for everywhere but for health and readiness; empty: nobody is asked.
     token: String,
 }
 
 impl Admin {
+    /// What the dashboard shows.
+    async fn figures(&self) -> serde_json::Value {
+        let at_ms = shards::unix_micros() / 1_000;
+        let metrics = self.overview.metrics().await;
+        let mut figures = summary::summary(&metrics);
+        let owner = self.desk.0.borrow().clone();
+        let sales = sales::shown(self.sales.as_ref(), owner).await;
+        let head = serde_json::json!({
+            "at_ms": at_ms, "role": self.overview.role().name(), "instance": self.overview.instance(),
+            "version": env!("CARGO_PKG_VERSION"), "embedded": self.sales.is_none(),
+            "not_ready": self.overview.why_not(&metrics), "sales": sales, "anomalies": log::recent(),
+        });
+        if let (Some(figures), serde_json::Value::Object(head)) = (figures.as_object_mut(), head) {
+            figures.extend(head);
+        }
+        figures
+    }
+
     fn lets_in(&self, request: &Request<'_>) -> bool {
         let given = request.authorization().one().and_then(|value| value.strip_prefix(b"Bearer "));
         self.token.is_empty() || given.is_some_and(|given| same(given, self.token.as_bytes()))
@@ -58,7 +91,7 @@ impl Handler for Admin {
         let ids = ErrorIds { request_id: None, trace_id: [0; 16] };
         let responder = responder.no_store();
         let path = request.path();
-        if !matches!(path, "/healthz" | "/readyz") && !self.lets_in(request) {
+        if !matches!(path, "/" | "/healthz" | "/readyz") && !self.lets_in(request) {
             return responder.error(401, "UNAUTHENTICATED", &ids);
         }
         if let Some(rest) = path.strip_prefix(operator::PATH) {
@@ -69,7 +102,8 @@ impl Handler for Admin {
                 None => responder.not_found(&ids),
             };
         }
-        if !matches!(path, "/healthz" | "/readyz" | "/metrics" | "/debug/shards") {
+        const PATHS: [&str; 6] = ["/", "/healthz", "/readyz", "/metrics", "/debug/overview", "/debug/shards"];
+        if !PATHS.contains(&path) {
             return responder.not_found(&ids);
         }
         if request.method() != Method::Get {
@@ -85,33 +119,14 @@ impl Handler for Admin {
                 reasons => responder.text(503, TEXT, format!("not ready\n{}\n", reasons.join("\n")).as_bytes()),
             },
             "/debug/shards" => {
-                let shards: Vec<_> = self.overview.metrics().await.iter().map(shard_json).collect();
+                let shards: Vec<_> = self.overview.metrics().await.iter().map(summary::shard).collect();
                 responder.json(200, serde_json::json!({ "shards": shards }).to_string().as_bytes())
             }
+            "/debug/overview" => responder.json(200, self.figures().await.to_string().as_bytes()),
+            "/" => responder.text(200, HTML, include_bytes!("admin/dashboard.html")),
             _ => responder.text(200, TEXT, b"ok\n"),
         }
     }
-}
-
-/// One shard at this moment.
-fn shard_json(metrics: &Metrics) -> serde_json::Value {
-    let breaker = |dependency: Dependency| {
-        let states = &metrics.breaker_state[dependency as usize];
-        let at = states.iter().position(|gauge| gauge.get() == 1);
-        at.map(|at| BreakerState::TEXTS[at])
-    };
-    serde_json::json!({
-        "shard": metrics.shard.get(), "cpu_seconds": metrics.shard_cpu_micros.get() as f64 / 1e6,
-        "loop_lag_max_us": metrics.shard_loop_lag_max_us.get(),
-        "connections": metrics.http_connections.get(), "requests_in_hand": metrics.http_inflight.get(),
-        "messages_in_hand": metrics.mq_inflight.get(), "messages_waiting": metrics.mq_jobs_queue.get(),
-        "redis_connections": metrics.redis_active_connections.get(),
-        "postgres_in_use": metrics.pg_acquired.get(), "postgres_idle": metrics.pg_idle.get(),
-        "breakers": {
-            "redis": breaker(Dependency::Redis), "rocketmq": breaker(Dependency::RocketMq),
-            "postgres": breaker(Dependency::Postgres),
-        },
-    })
 }
 
 /// The admin port is not part of the sale's HTTP metrics.
@@ -133,8 +148,15 @@ impl Observer for Quiet {
 }
 
 /// Serves until `stop`.
-pub(super) async fn serve(listener: TcpListener, overview: Overview, desk: Desk, token: String, stop: Gate) {
+pub(super) async fn serve(
+    listener: TcpListener,
+    overview: Overview,
+    desk: Desk,
+    sales: Option<Sales>,
+    token: String,
+    stop: Gate,
+) {
     let mut config = HttpConfig { connections_max: 64, ..HttpConfig::default() };
     config.timeouts.idle = Duration::from_secs(30);
-    crate::http::serve(listener, Rc::new(Admin { overview, desk, token }), Rc::new(Quiet), config, stop).await;
+    crate::http::serve(listener, Rc::new(Admin { overview, desk, sales, token }), Rc::new(Quiet), config, stop).await;
 }

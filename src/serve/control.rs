@@ -47,11 +47,21 @@ struct Inner {
     ready: Cell<bool>,
     role: Role,
     services: bool,
+    instance: String,
 }
 
 impl Overview {
-    pub(super) fn new(controls: Vec<Sender<Control>>, role: Role, services: bool) -> Self {
-        Self(Rc::new(Inner { controls, ready: Cell::new(false), role, services }))
+    pub(super) fn new(controls: Vec<Sender<Control>>, role: Role, services: bool, instance: String) -> Self {
+        Self(Rc::new(Inner { controls, ready: Cell::new(false), role, services, instance }))
+    }
+
+    pub(super) fn role(&self) -> Role {
+        self.0.role
+    }
+
+    /// Which process of the service this is.
+    pub(super) fn instance(&self) -> &str {
+        &self.0.instance
     }
 
     pub(super) fn shards(&self) -> usize {
@@ -60,7 +70,12 @@ impl Overview {
 
     /// Every reason why this process should get no work now.
     pub(super) async fn why_not_ready(&self) -> Vec<String> {
-        readiness::why_not(self.0.ready.get(), self.0.role, self.0.services, &self.metrics().await)
+        self.why_not(&self.metrics().await)
+    }
+
+    /// The same by metrics that were asked for already.
+    pub(super) fn why_not(&self, shards: &[Metrics]) -> Vec<String> {
+        readiness::why_not(self.0.ready.get(), self.0.role, self.0.services, shards)
     }
 
     pub(super) fn set_ready(&self, ready: bool) {
@@ -94,6 +109,7 @@ impl Overview {
                 }
             }
         }
+        all.sort_by_key(|copy| copy.shard.get());
         all
     }
 }

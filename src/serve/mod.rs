@@ -124,10 +124,20 @@ pub fn serve(config: Config, role: Role) -> Result<(), ServeError> {
     if role != Role::Worker {
         Identity::new(&config.identity).map_err(|error| ServeError::Settings(error.to_string()))?;
     }
-    let _log = crate::observe::log::start(&config.log.level);
+    let instance = instance(&config);
+    let _log = crate::observe::log::start(&config.log.level, &instance);
     let signals = Signals::install().map_err(failed("cannot take signals"))?;
     let admin = ShardConfig { count: 1, pin: Pinning::None, driver: driver(&config), ..ShardConfig::default() };
-    shards::run_with(&admin, run(config, role, signals)).map_err(failed("cannot start the admin shard"))?
+    shards::run_with(&admin, run(config, role, instance, signals)).map_err(failed("cannot start the admin shard"))?
+}
+
+/// What tells this process from others: the setting, or host and process id.
+fn instance(config: &Config) -> String {
+    if !config.log.instance.is_empty() {
+        return config.log.instance.clone();
+    }
+    let host = rustix::system::uname();
+    format!("{}:{}", host.nodename().to_string_lossy(), std::process::id())
 }
 
 fn driver(config: &Config) -> DriverChoice {
@@ -138,7 +148,7 @@ fn driver(config: &Config) -> DriverChoice {
     }
 }
 
-async fn run(config: Config, role: Role, mut signals: Signals) -> Result<(), ServeError> {
+async fn run(config: Config, role: Role, instance: String, mut signals: Signals) -> Result<(), ServeError> {
     let count = config.shards.on(std::thread::available_parallelism().map_or(1, usize::from));
     let config = Arc::new(config);
     let admin_listener = shards::net::TcpListener::bind(config.admin.listen, &shards::net::ListenOptions::default())
@@ -191,13 +201,14 @@ async fn run(config: Config, role: Role, mut signals: Signals) -> Result<(), Ser
     }
     let joined = join_elsewhere(shards, notice_tx);
 
-    let overview = Overview::new(controls, role, config.names_services());
+    let overview = Overview::new(controls, role, config.names_services(), instance);
     let admin_stop = Gate::new();
     let desk = admin::Desk::new(base.as_ref().map(|base| base.desk.clone()));
     let admin = shards::spawn(admin::serve(
         admin_listener,
         overview.clone(),
         desk.clone(),
+        admin::sales(&config).map_err(ServeError::Settings)?,
         config.admin.token.clone(),
         admin_stop.clone(),
     ));

@@ -18,6 +18,7 @@ use crate::config::{Config, IdentityMode};
 use crate::fulfil::{Fulfil, FulfilLimits};
 use crate::http::{HttpConfig, Observer, Phase, Timeouts};
 use crate::identity::Identity;
+use crate::observe::allocator;
 use crate::observe::metrics::{Metrics, Refusal, Route};
 use crate::ports::{EventBus, MessageSource, Reservations, ResultLookup};
 use crate::query::QueryService;
@@ -81,6 +82,8 @@ struct Parts {
     stopping: Gate,
     redis: Vec<proto_clients::redis::Pool>,
     postgres: Vec<proto_clients::postgres::Pool>,
+    /// The one of order transactions.
+    orders: Option<proto_clients::postgres::Pool>,
     rocketmq: Vec<proto_clients::rocketmq::Client>,
 }
 
@@ -115,6 +118,10 @@ pub(super) async fn run(
         Ok(parts) => parts,
         Err(reason) => return ShardEnd::Failed(reason),
     };
+    for pool in &parts.redis {
+        let metrics = metrics.clone();
+        pool.set_wait_observer(move |wait| metrics.redis_pool_wait.observe_duration(wait));
+    }
     parts.warm_up(&config).await;
     live(parts, &config, &metrics, control, &notices).await
 }
@@ -163,13 +170,22 @@ async fn watch_loop(metrics: Rc<Metrics>) {
 async fn until_stopped(control: &mut Receiver<Control>, metrics: &Metrics, levels: impl Fn()) {
     while let Some(Control::Snapshot(reply)) = control.recv().await {
         levels();
-        let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        let micros =
-            u64::try_from(cpu.tv_sec).unwrap_or(0) * 1_000_000 + u64::try_from(cpu.tv_nsec).unwrap_or(0) / 1_000;
-        metrics.shard_cpu_micros.add(micros.saturating_sub(metrics.shard_cpu_micros.get()));
+        publish_thread(metrics);
         // The scrape may have given up; the next one asks again.
         let _ = reply.try_send(metrics.clone());
     }
+}
+
+/// Copies what this thread has used into the metrics.
+fn publish_thread(metrics: &Metrics) {
+    let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let micros = u64::try_from(cpu.tv_sec).unwrap_or(0) * 1_000_000 + u64::try_from(cpu.tv_nsec).unwrap_or(0) / 1_000;
+    metrics.shard_cpu_micros.raise_to(micros);
+    metrics.shard_operations.raise_to(shards::stats::operations());
+    metrics.shard_tasks.set(i64::try_from(shards::stats::tasks()).unwrap_or(i64::MAX));
+    let allocated = allocator::of_this_thread();
+    metrics.shard_allocations.raise_to(allocated.count);
+    metrics.shard_allocated_bytes.raise_to(allocated.bytes);
 }
 
 /// Answers scrapes while the shard is taken down, so that the stop can be watched.
@@ -203,6 +219,7 @@ fn build(
         stopping: Gate::new(),
         redis: Vec::new(),
         postgres: Vec::new(),
+        orders: None,
         rocketmq: Vec::new(),
     };
     let name = |part: &str| format!("{part}@{}#{}", std::process::id(), context.index);
@@ -373,6 +390,10 @@ impl Parts {
         let orders = pool(config.postgres.order_connections_max)?;
         let side = pool(config.postgres.side_connections_max)?;
         self.postgres.extend([orders.clone(), side.clone()]);
+        self.orders = Some(orders.clone());
+        let level = |most: usize| i64::try_from(most).unwrap_or(i64::MAX);
+        metrics.pg_connections_max.set(level(config.postgres.order_connections_max));
+        metrics.mq_jobs_capacity.set(level(config.worker.queue_capacity));
         let mq = &config.rocketmq;
         let (invisible, poll) = (Duration::from_millis(mq.invisible_ms), Duration::from_millis(mq.poll_ms));
         let guard = shared.guards.rocketmq.clone();
@@ -425,13 +446,26 @@ impl Running for Parts {
     /// Copies what pools count into the metrics.
     fn publish_levels(&self, metrics: &Metrics) {
         let stats = self.redis.iter().map(proto_clients::redis::Pool::stats);
-        let (mut open, mut opened) = (0, 0);
+        let (mut open, mut opened, mut turned_away) = (0, 0, 0);
         for stats in stats {
             open += stats.connections as i64;
             opened += stats.opened_total;
+            turned_away += stats.wait_timeouts_total;
         }
         metrics.redis_active_connections.set(open);
-        metrics.redis_reconnects.add(opened.saturating_sub(metrics.redis_reconnects.get()));
+        metrics.redis_reconnects.raise_to(opened);
+        metrics.redis_pool_timeouts.raise_to(turned_away);
+        // A worker's order transactions are what must not wait; a process that makes none shows the pools it has.
+        let pools = self.orders.as_ref().map_or(&*self.postgres, std::slice::from_ref);
+        let (mut in_use, mut idle, mut empty) = (0, 0, 0);
+        for stats in pools.iter().map(proto_clients::postgres::Pool::stats) {
+            in_use += stats.in_use as i64;
+            idle += stats.idle as i64;
+            empty += stats.empty_total;
+        }
+        metrics.pg_acquired.set(in_use);
+        metrics.pg_idle.set(idle);
+        metrics.pg_empty_acquire.raise_to(empty);
     }
 
     /// Spec section 8: stop accepting, stop pulling, drain, close RocketMQ, close the pools.

@@ -96,6 +96,9 @@ impl<R: Reservations + 'static> RocketMqBus<R> {
         };
         let sent = self.guard.call(send, |(_, error)| blame(error)).await;
         self.metrics.mq_send_duration.observe_duration(shards::now() - started);
+        if let Ok(Ok(())) = sent {
+            self.metrics.mq_sent.add(messages.len() as u64);
+        }
         let result = match sent {
             Ok(sent) => sent.map_err(|(why, error)| {
                 tracing::warn!(%error, messages = messages.len(), "{why}");

@@ -130,9 +130,6 @@ impl PostgresOrders {
         let started = shards::now();
         let client = self.orders.pool().acquire(deadline).await;
         self.metrics.pg_acquire_wait.observe_duration(shards::now() - started);
-        let stats = self.orders.pool().stats();
-        self.metrics.pg_acquired.set(stats.in_use as i64);
-        self.metrics.pg_idle.set(stats.idle as i64);
         client.map_err(|error| self.order_error(&error))
     }
 }

@@ -92,6 +92,7 @@ pub struct PoolStats {
 pub struct Pool(Rc<Inner>);
 
 type PushHandler = Rc<dyn Fn(&[Reply])>;
+type WaitObserver = Rc<dyn Fn(Duration)>;
 
 struct Inner {
     config: PoolConfig,
@@ -103,6 +104,7 @@ struct Inner {
     changed: Notify,
     closed: Cell<bool>,
     push_handler: RefCell<Option<PushHandler>>,
+    wait_observer: RefCell<Option<WaitObserver>>,
     nodes: RefCell<HashMap<String, Pool>>,
     waiting: Cell<usize>,
     opened: Cell<u64>,
@@ -150,6 +152,7 @@ impl Pool {
             changed: Notify::new(),
             closed: Cell::new(false),
             push_handler: RefCell::default(),
+            wait_observer: RefCell::default(),
             nodes: RefCell::default(),
             waiting: Cell::new(0),
             opened: Cell::new(0),
@@ -161,6 +164,18 @@ impl Pool {
     /// Hands out-of-band messages (RESP3 push) to `handler`. It must not block; it may call the pool from a new task.
     pub fn set_push_handler(&self, handler: impl Fn(&[Reply]) + 'static) {
         *self.0.push_handler.borrow_mut() = Some(Rc::new(handler));
+    }
+
+    /// Tells `observer` how long each call waited for room on a full connection: zero for most, and the whole wait of a call
+    /// that was turned away.
+    pub fn set_wait_observer(&self, observer: impl Fn(Duration) + 'static) {
+        *self.0.wait_observer.borrow_mut() = Some(Rc::new(observer));
+    }
+
+    fn waited(&self, full_since: Option<Instant>) {
+        if let Some(observer) = &*self.0.wait_observer.borrow() {
+            observer(full_since.map_or(Duration::ZERO, |since| shards::now() - since));
+        }
     }
 
     /// Sends a command and waits for its reply. MOVED is followed once.
@@ -262,6 +277,7 @@ impl Pool {
             }
             if let Some(link) = least {
                 if link.load() < inner.config.pipeline_max {
+                    self.waited(full_since);
                     return Ok(link);
                 }
                 let since = *full_since.get_or_insert_with(|| {
@@ -270,6 +286,7 @@ impl Pool {
                 });
                 if shards::now() >= since + inner.config.wait_max {
                     inner.wait_timeouts.set(inner.wait_timeouts.get() + 1);
+                    self.waited(full_since);
                     return Err(NotSent::PoolWait);
                 }
             } else if inner.dialling.get() == 0 {

@@ -18,6 +18,11 @@ impl Counter {
         self.0.set(self.0.get().wrapping_add(n));
     }
 
+    /// Takes over a count that is kept elsewhere; never falls.
+    pub fn raise_to(&self, total: u64) {
+        self.0.set(self.0.get().max(total));
+    }
+
     /// The count so far.
     pub fn get(&self) -> u64 {
         self.0.get()
@@ -60,6 +65,11 @@ pub struct Histogram {
 }
 
 impl Histogram {
+    /// How many fell into each bucket, the one beyond the last bound included.
+    pub fn counts(&self) -> impl Iterator<Item = u64> {
+        self.counts.iter().map(Cell::get)
+    }
+
     /// Buckets for durations, observed in seconds.
     pub fn latency() -> Self {
         Self { bounds: &LATENCY_BOUNDS, counts: Default::default(), sum: Cell::new(0.0) }

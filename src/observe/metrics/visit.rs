@@ -52,6 +52,19 @@ impl Metrics {
         visit("seckill_shard_http_inflight_requests", "Requests in hand", &labels, level(&self.http_inflight));
         visit("seckill_shard_mq_inflight_messages", "Messages in hand", &labels, level(&self.mq_inflight));
         visit("seckill_shard_jobs_queue_size", "Messages waiting for a worker", &labels, level(&self.mq_jobs_queue));
+        let help = "Operations on sockets and files handed to the ring";
+        visit("seckill_shard_ring_submissions", help, &labels, count(&self.shard_operations));
+        visit("seckill_shard_tasks", "Tasks that have not ended", &labels, level(&self.shard_tasks));
+        visit("seckill_shard_allocations", "Heap allocations made", &labels, count(&self.shard_allocations));
+        let help = "Bytes asked of the allocator";
+        visit("seckill_shard_allocated_bytes", help, &labels, count(&self.shard_allocated_bytes));
+        for (route, (in_use, limit)) in
+            Admitted::TEXTS.iter().zip(self.admission_in_use.iter().zip(&self.admission_limit))
+        {
+            let labels = [labels[0], ("route", *route)];
+            visit("seckill_shard_admission_in_use", "Admitted requests in hand", &labels, level(in_use));
+            visit("seckill_shard_admission_limit", "Most admitted requests at a time", &labels, level(limit));
+        }
     }
 
     fn visit_http(&self, visit: &mut Visitor<'_>) {
@@ -104,7 +117,8 @@ impl Metrics {
             LuaCode::TEXTS,
             &self.redis_lua_result,
         );
-        visit("seckill_redis_pool_waits", "Calls that waited for a connection", &[], count(&self.redis_pool_waits));
+        let help = "How long calls waited for room on a connection, mostly not at all";
+        visit("seckill_redis_pool_wait_seconds", help, &[], histogram(&self.redis_pool_wait));
         visit(
             "seckill_redis_pool_timeouts",
             "Calls that got no connection in time",
@@ -153,6 +167,7 @@ impl Metrics {
     fn visit_mq(&self, visit: &mut Visitor<'_>) {
         visit("seckill_mq_send_batch_size", "Messages in one send", &[], histogram(&self.mq_send_batch));
         visit("seckill_mq_send_duration_seconds", "Sends", &[], histogram(&self.mq_send_duration));
+        visit("seckill_mq_sent_messages", "Messages that the broker has stored", &[], count(&self.mq_sent));
         visit("seckill_mq_send_failures", "Messages whose send did not succeed", &[], count(&self.mq_send_failures));
         visit("seckill_mq_receive_batch_size", "Messages in one pop", &[], histogram(&self.mq_receive_batch));
         visit("seckill_mq_receive_failures", "Pops that failed", &[], count(&self.mq_receive_failures));
@@ -160,6 +175,7 @@ impl Metrics {
         visit("seckill_mq_inflight_messages", "Messages in hand", &[], level(&self.mq_inflight));
         visit("seckill_mq_inflight_messages_peak", "Most messages ever in hand", &[], level(&self.mq_inflight_peak));
         visit("seckill_mq_jobs_queue_size", "Messages waiting for a worker", &[], level(&self.mq_jobs_queue));
+        visit("seckill_mq_jobs_queue_capacity", "Messages that may wait", &[], level(&self.mq_jobs_capacity));
         for (outcome, duration) in Processed::TEXTS.iter().zip(&self.mq_process_duration) {
             let help = "From receipt to the end of processing";
             visit("seckill_mq_process_duration_seconds", help, &[("outcome", outcome)], histogram(duration));
@@ -192,6 +208,8 @@ impl Metrics {
         );
         visit("seckill_pg_acquired_connections", "Connections in use", &[], level(&self.pg_acquired));
         visit("seckill_pg_idle_connections", "Idle connections", &[], level(&self.pg_idle));
+        let help = "Most connections that the pool of order transactions may open";
+        visit("seckill_pg_max_connections", help, &[], level(&self.pg_connections_max));
         let empty = Sample::Gauge(self.pg_empty_acquire.get() as f64);
         visit("seckill_pg_empty_acquire_count", "Acquires that found no idle connection", &[], empty);
         visit("seckill_pg_acquire_wait_seconds", "Wait for a connection", &[], histogram(&self.pg_acquire_wait));
@@ -225,6 +243,8 @@ impl Metrics {
         let help =
             "Units of live sales on which Redis and PostgreSQL do not agree; the same number in every worker process";
         visit("seckill_inventory_discrepancy", help, &[], level(&self.inventory_discrepancy));
+        let help = "Inbox rows without an outcome for a minute; the same number in every worker process";
+        visit("seckill_inbox_stuck_rows", help, &[], level(&self.inbox_stuck));
         visit("seckill_result_projected", "Results written to Redis", &[], count(&self.result_projected));
         let help = "Results shown again by the projector that follows the inbox";
         visit("seckill_result_reprojected", help, &[], count(&self.result_reprojected));
