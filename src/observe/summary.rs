@@ -58,7 +58,7 @@ fn answered(shard: &Metrics, route: Route, wanted: fn(u16) -> bool) -> u64 {
 }
 
 fn total<const N: usize>(shards: &[Metrics], of: fn(&Metrics) -> &[Counter; N]) -> u64 {
-    shards.iter().flat_map(|shard| of(shard)).map(Counter::get).sum()
+    shards.iter().flat_map(of).map(Counter::get).sum()
 }
 
 /// Upper bounds in seconds and, for each and for what is beyond the last, how many.
