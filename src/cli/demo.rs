@@ -86,6 +86,8 @@ fn try_next(report: &DemoReport) -> String {
     curl '{public}/v1/seckill/activities/7/skus/1/requests/0190f3a2-1111-7222-9333-0123456789ab?wait=3000' -H 'X-User-Id: 42'
     curl {admin}/metrics
 
+  Its dashboard: http://{admin}/
+
   Ctrl-C ends it in order; `kill -9` may too: what was promised is there at the next start."
     )
 }

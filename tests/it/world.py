@@ -55,7 +55,8 @@ class Process:
             "server.listen": "127.0.0.1:0", "admin.listen": "127.0.0.1:0", "identity.mode": "gateway_header",
             "shards.count": 1, "shards.pin": "false", **settings,
         }
-        command = [binary or need("SECKILL_BIN"), "serve", "--role", role]
+        self.binary = binary or need("SECKILL_BIN")
+        command = [self.binary, "serve", "--role", role]
         for name, value in settings.items():
             command += ["--set", f"{name}={value}"]
         self.log_path = pathlib.Path(log_dir) / f"{role}-{uuid.uuid4().hex[:8]}.log"
