@@ -22,6 +22,8 @@ use crate::submit::Orphan;
 const RESERVE_STRIDE: usize = 7;
 /// SKUs remembered as sold out.
 const DRY_MAX: usize = 1_024;
+/// The version of a reservation that nothing has happened to yet.
+const VERSION_RESERVED: &[u8] = b"1";
 /// A reservation's record is shorter than this.
 const RECORD_BYTES: usize = 320;
 /// Marks that may wait. One that finds no room is only a note lost: recovery reads the broker's truth from the order.
@@ -307,7 +309,8 @@ impl Reservations for RedisReservations {
         command.arg(b"unsent");
         command.arg(&reservation_id.text());
         command.arg_i64(user_id.get());
-        command.arg(b"");
+        // Only as it was reserved: a release that arrives late must not find it MQ_PENDING, claimed and sent by somebody else.
+        command.arg(VERSION_RESERVED);
         Ok(matches!(self.one_code(RedisOperation::Release, script, command, deadline).await?, b'0' | b'1'))
     }
 }
@@ -324,7 +327,7 @@ fn write_record(out: &mut Vec<u8>, request: &ReserveRequest) {
             (b"message_id", &request.message_id.text()),
             (b"order_id", text(request.order_id.get()).as_bytes()),
             (b"status", ReservationState::Reserved.name().as_bytes()),
-            (b"version", b"1"),
+            (b"version", VERSION_RESERVED),
             (b"created_at_ms", created_at_ms.as_bytes()),
         ],
     );

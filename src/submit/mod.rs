@@ -206,11 +206,16 @@ impl<R: Reservations + 'static, B: EventBus + 'static> SubmitService<R, B> {
         // The request's own deadline may be over; leaving the reservation without a note would be worse than late.
         let deadline = shards::now() + Duration::from_millis(self.settings.reserve_ms);
         let strict = self.settings.on_send_failure == OnSendFailure::Strict;
+        let mut suspect_until = None;
         if strict && error == PublishError::NotStored {
             match self.reservations.release(sku, user_id, reservation_id, deadline).await {
                 Ok(true) => return Some(SubmitAnswer::Refused(Refusal::DependencyUnavailable)),
                 Ok(false) => tracing::warn!(%reservation_id, "not released: the reservation has moved on"),
-                Err(error) => tracing::warn!(%reservation_id, %error, "not released"),
+                Err(error) => {
+                    tracing::warn!(%reservation_id, %error, "whether it was released is unknown");
+                    // It may have been, or may be yet: the book is asked before anything is sent.
+                    suspect_until = Some(shards::now());
+                }
             }
         }
         self.metrics.reservation_pending.inc();
@@ -218,7 +223,7 @@ impl<R: Reservations + 'static, B: EventBus + 'static> SubmitService<R, B> {
             // It stays RESERVED in the pending index, which recovery reads too.
             tracing::warn!(%reservation_id, %error, "not marked MQ_PENDING");
         }
-        self.adopt(Orphan { event, tries: 0, suspect_until: None });
+        self.adopt(Orphan { event, tries: 0, suspect_until });
         // Strict mode promises nothing it does not know: the same key tells the outcome later.
         strict.then_some(SubmitAnswer::Refused(Refusal::DependencyUnavailable))
     }

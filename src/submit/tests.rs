@@ -18,6 +18,7 @@ struct World {
     pending: RefCell<Vec<Uuid>>,
     released: RefCell<Vec<Uuid>>,
     releasable: Cell<bool>,
+    release_error: Cell<Option<PortError>>,
     arrived: Cell<bool>,
     order_ids: Cell<i64>,
 }
@@ -54,7 +55,7 @@ impl Reservations for Ports {
         _deadline: Instant,
     ) -> Result<bool, PortError> {
         self.0.released.borrow_mut().push(reservation_id);
-        Ok(self.0.releasable.get())
+        self.0.release_error.get().map_or(Ok(self.0.releasable.get()), Err)
     }
 }
 
@@ -229,6 +230,24 @@ fn strict_mode_releases_only_what_was_certainly_not_stored() {
         let answer = shards::run(async { submit(&service(&ports, OnSendFailure::Strict), command()).await });
         assert_eq!(answer, SubmitAnswer::Refused(Refusal::DependencyUnavailable));
         assert_eq!((ports.0.released.borrow().len(), ports.0.pending.borrow().len()), (releases, 1 - releases));
+    }
+}
+
+#[test]
+fn a_message_is_not_sent_for_a_unit_that_may_have_been_released() {
+    for (released, sends) in [(true, 1), (false, 2)] {
+        let ports = Ports::default();
+        ports.0.publishes.borrow_mut().push_back(Err(PublishError::NotStored));
+        ports.0.release_error.set(Some(PortError::Unknown));
+        // What `mark_pending` says of a reservation that is RELEASED: it is not open any more.
+        ports.0.arrived.set(released);
+        shards::run(async {
+            let service = service(&ports, OnSendFailure::Strict);
+            assert_eq!(submit(&service, command()).await, SubmitAnswer::Refused(Refusal::DependencyUnavailable));
+            service.orphans.close();
+            Rc::clone(&service).run_orphans().await;
+        });
+        assert_eq!(ports.0.published.borrow().len(), sends, "released: {released}");
     }
 }
 
