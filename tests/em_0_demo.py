@@ -9,11 +9,12 @@ import os
 import pathlib
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
+
+import ports
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BINARY = os.environ.get("SECKILL_BIN") or sys.exit("SECKILL_BIN is not set: name the program under test")
@@ -29,12 +30,6 @@ def demo(folder, *options):
     return report
 
 
-def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
-
-
 def blocks(heading):
     """The shell blocks under a heading of the README."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -43,7 +38,7 @@ def blocks(heading):
 
 
 def readme(folder):
-    public, admin = free_port(), free_port()
+    public, admin = ports.unused((0, 1))
     script = blocks("In one process")[0] + "SERVER=$!\nsleep 0\n" + blocks("Either way")[0]
     script = script.replace("cargo build --release\n", "").replace("target/release/seckill", BINARY)
     script = script.replace("localhost:8080", f"127.0.0.1:{public}").replace("localhost:9090", f"127.0.0.1:{admin}")

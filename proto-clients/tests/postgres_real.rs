@@ -1,10 +1,11 @@
 //! The PostgreSQL client on a real server that the test starts for itself.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
+
+mod ports;
 
 use proto_clients::postgres::{
     CallError, CommitError, ErrorClass, NotSent, Params, Pool, PoolConfig, Statement, Type, Unknown,
@@ -43,7 +44,7 @@ fn run(command: &mut Command) {
 }
 
 fn start(folder: &Path) -> u16 {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = ports::unused();
     std::fs::create_dir_all(folder).unwrap();
     let data = folder.join("data");
     if std::fs::metadata("/proc/self").is_ok_and(|meta| std::os::unix::fs::MetadataExt::uid(&meta) == 0) {
@@ -361,7 +362,7 @@ fn the_pool_bounds_its_connections() {
 
 #[test]
 fn a_server_that_is_down_is_said_at_once() {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = ports::unused();
     shards::run(async {
         let pool = Pool::new(PoolConfig { endpoint: format!("127.0.0.1:{port}"), ..PoolConfig::default() });
         for _ in 0..3 {

@@ -1,10 +1,13 @@
 //! The Redis client on a real server that each test starts for itself.
 
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command as Process, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+
+mod ports;
 
 use proto_clients::redis::{CallError, Command, ErrorKind, NotSent, Pool, PoolConfig, Reply, Script, Unknown};
 
@@ -16,8 +19,7 @@ struct Server {
 
 impl Server {
     fn start(extra: &[&str]) -> Self {
-        // The port is free now; should somebody else take it in between, the server says so and the test fails.
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = ports::unused();
         let folder = std::env::temp_dir().join(format!("seckill-redis-{}-{port}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let child = Process::new("redis-server")
@@ -28,13 +30,23 @@ impl Server {
             .stdout(Stdio::null())
             .spawn()
             .expect("redis-server cannot be started; `tests/stack install` installs it");
-        let server = Self { child, port, folder };
+        let mut server = Self { child, port, folder };
         let end = Instant::now() + Duration::from_secs(10);
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(Instant::now() < end, "redis-server does not listen");
+        while server.ping().is_err() {
+            let ended = server.child.try_wait().unwrap();
+            assert!(ended.is_none(), "redis-server ended: {ended:?}");
+            assert!(Instant::now() < end, "redis-server does not answer");
             std::thread::sleep(Duration::from_millis(10));
         }
         server
+    }
+
+    /// Fails unless the server answers PING in its own protocol.
+    fn ping(&self) -> std::io::Result<()> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+        stream.write_all(b"PING\r\n")?;
+        stream.read_exact(&mut [0; 7])
     }
 
     fn config(&self) -> PoolConfig {

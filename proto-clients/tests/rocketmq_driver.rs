@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+mod ports;
+
 use bytes::{Bytes, BytesMut};
 use proto_clients::rocketmq::frame::{self, Frame};
 use proto_clients::rocketmq::{Client, ClientConfig, MqError, Outgoing, SendOutcome, code};
@@ -230,7 +232,7 @@ fn callers_that_leave_free_their_place() {
 fn a_broker_that_is_down_is_not_stored_and_is_found_again() {
     shards::run(async {
         let broker = Broker::start(&[]);
-        let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let dead = ports::unused();
         let client = client(&broker);
         let alive = broker.port.replace(dead);
         let down = send(&client, within(400)).await;

@@ -5,12 +5,13 @@ import contextlib
 import json
 import pathlib
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
 import urllib.error
 import urllib.request
+
+import ports
 
 
 class Browser:
@@ -19,9 +20,7 @@ class Browser:
     def __init__(self):
         driver = shutil.which("chromedriver")
         assert driver, "chromedriver is not installed: run tests/stack install"
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        [self.port] = ports.unused()
         self.profile = tempfile.mkdtemp(prefix="seckill-browser-")
         self.driver = subprocess.Popen([driver, f"--port={self.port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         end = time.monotonic() + 20
