@@ -108,6 +108,14 @@ pub fn shard(metrics: &Metrics) -> Value {
     })
 }
 
+/// What one shard has asked of the allocator since its start.
+pub fn allocated(metrics: &Metrics) -> Value {
+    json!({
+        "shard": metrics.shard.get(), "allocations": metrics.shard_allocations.get(),
+        "allocated_bytes": metrics.shard_allocated_bytes.get(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,9 +7,12 @@
 //! GET /metrics           OpenMetrics
 //! GET /debug/overview    what the dashboard shows, as JSON
 //! GET /debug/shards      each shard at this moment
+//! GET /debug/heap        what the allocator holds, and what each shard has asked of it
+//! GET /debug/profile     where the CPU time goes: ?seconds=10&hz=99&format=svg|pprof
 //! ```
 
 mod activities;
+mod profile;
 mod sales;
 
 use std::cell::RefCell;
@@ -25,7 +28,7 @@ use crate::embedded::lane::Message;
 use crate::embedded::operator;
 use crate::http::{Answered, ClientGone, ErrorIds, Handler, HttpConfig, Method, Observer, Phase, Request, Responder};
 use crate::observe::text::{openmetrics, process_rows};
-use crate::observe::{log, summary};
+use crate::observe::{allocator, log, summary};
 use crate::sale::Sales;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -75,6 +78,24 @@ impl Admin {
         figures
     }
 
+    /// What the allocator holds, and what each shard has asked of it so far.
+    async fn heap(&self) -> serde_json::Value {
+        let shards: Vec<_> = self.overview.metrics().await.iter().map(summary::allocated).collect();
+        serde_json::json!({ "heap": allocator::heap(), "shards": shards })
+    }
+
+    async fn profile(&self, request: &Request<'_>, responder: Responder<'_>) -> Answered {
+        let wish = match profile::Wish::parse(request.query()) {
+            Ok(wish) => wish,
+            Err(reason) => return responder.text(400, TEXT, format!("{reason}\n").as_bytes()),
+        };
+        match profile::take(wish).await {
+            Ok(profile) => responder.text(200, wish.media_type(), &profile),
+            Err(error @ profile::ProfileError::Busy) => responder.text(409, TEXT, format!("{error}\n").as_bytes()),
+            Err(error) => responder.text(503, TEXT, format!("{error}\n").as_bytes()),
+        }
+    }
+
     fn lets_in(&self, request: &Request<'_>) -> bool {
         let given = request.authorization().one().and_then(|value| value.strip_prefix(b"Bearer "));
         self.token.is_empty() || given.is_some_and(|given| same(given, self.token.as_bytes()))
@@ -102,7 +123,16 @@ impl Handler for Admin {
                 None => responder.not_found(&ids),
             };
         }
-        const PATHS: [&str; 6] = ["/", "/healthz", "/readyz", "/metrics", "/debug/overview", "/debug/shards"];
+        const PATHS: [&str; 8] = [
+            "/",
+            "/healthz",
+            "/readyz",
+            "/metrics",
+            "/debug/overview",
+            "/debug/shards",
+            "/debug/heap",
+            "/debug/profile",
+        ];
         if !PATHS.contains(&path) {
             return responder.not_found(&ids);
         }
@@ -122,6 +152,8 @@ impl Handler for Admin {
                 let shards: Vec<_> = self.overview.metrics().await.iter().map(summary::shard).collect();
                 responder.json(200, serde_json::json!({ "shards": shards }).to_string().as_bytes())
             }
+            "/debug/heap" => responder.json(200, self.heap().await.to_string().as_bytes()),
+            "/debug/profile" => self.profile(request, responder).await,
             "/debug/overview" => responder.json(200, self.figures().await.to_string().as_bytes()),
             "/" => responder.text(200, HTML, include_bytes!("admin/dashboard.html")),
             _ => responder.text(200, TEXT, b"ok\n"),

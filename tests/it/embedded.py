@@ -34,13 +34,13 @@ class Server:
         where = json.loads(first)
         self.admin, self.public = where["admin"], where["public"]
 
-    def open_sale(self, sku, total, activity=1, start_ms=None, end_ms=None):
+    def open_sale(self, sku, total, activity=1, start_ms=None, end_ms=None, token=""):
         now = int(time.time() * 1000)
         end_ms = end_ms or now + 3_600_000
         body = json.dumps({"activity_id": activity, "sku_id": sku, "start_ms": start_ms or now - 1000, "end_ms": end_ms,
                            "expire_at_ms": end_ms + 3_600_000, "total": total}).encode()
         request = urllib.request.Request(f"http://{self.admin}/activities", data=body, method="POST",
-                                         headers={"Content-Type": "application/json"})
+                                         headers={"Content-Type": "application/json", "Authorization": f"Bearer {token}"})
         with urllib.request.urlopen(request, timeout=10) as answer:
             assert json.load(answer)["changed"]
 
