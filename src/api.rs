@@ -12,11 +12,12 @@ use crate::domain::{Sku, UserId, Uuid};
 use crate::http::{Answered, ClientGone, ErrorIds, Handler, Header, Method, Request, Responder};
 use crate::identity::{HeaderValue, Identity};
 use crate::observe::metrics::{Admitted, Metrics, Refusal as RefusedAdmission, Route};
+use crate::observe::trace::{Span, Step, Tracer};
 use crate::order_body::{self, BodyError};
 use crate::ports::{EventBus, Reservations, ResultLookup};
 use crate::query::{QueryCommand, QueryService};
 use crate::submit::{Refusal, SubmitCommand, SubmitService};
-use crate::trace_context::{TraceContext, from_headers};
+use crate::trace_context::{Incoming, TraceContext, from_headers};
 use path::Target;
 
 /// Where orders are submitted.
@@ -31,6 +32,7 @@ pub struct Api<R, B, L> {
     query: Option<std::rc::Rc<QueryService<L>>>,
     query_admission: Admission,
     metrics: std::rc::Rc<Metrics>,
+    tracer: Tracer,
 }
 
 impl<R, B, L> Api<R, B, L> {
@@ -59,7 +61,22 @@ impl<R, B, L> Api<R, B, L> {
             query,
             query_admission: Admission::new(config.query.admission_max),
             metrics,
+            tracer: Tracer::off(),
         }
+    }
+
+    /// Records spans by `tracer`.
+    #[must_use]
+    pub fn traced(self, tracer: Tracer) -> Self {
+        Self { tracer, ..self }
+    }
+
+    /// The caller's trace where it is valid, else a new one; this request's own span in it.
+    fn trace<'a>(&self, request: &Request<'a>) -> Incoming<'a> {
+        let random: [u64; 3] = std::array::from_fn(|_| shards::random_u64());
+        // Whether a caller's trace is recorded was its starter's decision.
+        let sampled = self.tracer.samples(random[1]);
+        from_headers(request.traceparent().one(), request.tracestate().one(), random, sampled)
     }
 }
 
@@ -72,11 +89,13 @@ fn value(header: Header<'_>) -> HeaderValue<'_> {
     }
 }
 
-/// The caller's trace where it is valid, else a new one; this request's own span in it.
-fn trace<'a>(request: &Request<'a>) -> (TraceContext, &'a str) {
-    let random = std::array::from_fn(|_| shards::random_u64());
-    // Whether a trace is recorded is its starter's decision; ours are only for the logs.
-    from_headers(request.traceparent().one(), request.tracestate().one(), random, false)
+/// Notes what the caller was told.
+fn ended(span: &Span, answered: Answered) -> Answered {
+    span.note("http.response.status_code", || i64::from(answered.status()));
+    if answered.status() >= 500 {
+        span.fail("the answer is a server error");
+    }
+    answered
 }
 
 /// The buyer's key: one UUID in any case.
@@ -117,24 +136,32 @@ where
         responder: Responder<'_>,
     ) -> Answered {
         let responder = responder.route(Route::Submit as usize);
-        let (trace, tracestate) = trace(request);
+        let Incoming { context: trace, parent, tracestate } = self.trace(request);
         let ids = ErrorIds { request_id: idempotency_key(request).map(|id| id.0), trace_id: trace.trace_id };
         if request.method() != Method::Post {
             return responder.method_not_allowed("POST", &ids);
         }
+        let span = self.tracer.span(Step::HttpSubmit, trace, parent).remote();
+        let admission = span.child(Step::Admission);
         let Some(_permit) = self.submit_admission.try_acquire() else {
             self.metrics.admission_rejected[RefusedAdmission::Submit as usize].inc();
-            return answers::refused(responder, Refusal::Overloaded, &ids);
+            admission.fail("no slot");
+            return ended(&span, answers::refused(responder, Refusal::Overloaded, &ids));
         };
         let _in_hand = InHand::new(&self.metrics, Admitted::Submit);
         let deadline: Instant = shards::now() + self.submit_deadline;
         let command = match self.command(request, trace, tracestate) {
             Ok(command) => command,
-            Err(refusal) => return answers::refused(responder, refusal, &ids),
+            Err(refusal) => {
+                admission.fail(refusal.status_and_code().1);
+                return ended(&span, answers::refused(responder, refusal, &ids));
+            }
         };
+        drop(admission);
         let request_id = command.request_id;
+        span.note("seckill.request_id", || request_id);
         let answer = service.submit(command, client.gate(), deadline).await;
-        answers::submit(responder, request_id, answer, &ids)
+        ended(&span, answers::submit(responder, request_id, answer, &ids))
     }
 
     async fn query(
@@ -146,7 +173,8 @@ where
         responder: Responder<'_>,
     ) -> Answered {
         let responder = responder.route(Route::Query as usize);
-        let ids = ErrorIds { request_id: Some(target.request_id.0), trace_id: trace(request).0.trace_id };
+        let Incoming { context: trace, parent, .. } = self.trace(request);
+        let ids = ErrorIds { request_id: Some(target.request_id.0), trace_id: trace.trace_id };
         if request.method() != Method::Get {
             return responder.method_not_allowed("GET", &ids);
         }
@@ -155,16 +183,18 @@ where
             return answers::refused(responder, Refusal::Overloaded, &ids);
         };
         let _in_hand = InHand::new(&self.metrics, Admitted::Query);
+        let span = self.tracer.span(Step::HttpQuery, trace, parent).remote();
+        span.note("seckill.request_id", || target.request_id);
         let user_id = match self.user(request) {
             Ok(user_id) => user_id,
-            Err(refusal) => return answers::refused(responder, refusal, &ids),
+            Err(refusal) => return ended(&span, answers::refused(responder, refusal, &ids)),
         };
         let Some(wait) = path::wait(request.query()) else {
-            return answers::refused(responder, Refusal::InvalidArgument, &ids);
+            return ended(&span, answers::refused(responder, Refusal::InvalidArgument, &ids));
         };
         let Target { sku, request_id } = target;
         let answer = service.query(QueryCommand { sku, request_id, user_id, wait }, client.gate()).await;
-        answers::query(responder, request_id, answer, &ids)
+        ended(&span, answers::query(responder, request_id, answer, &ids))
     }
 }
 
@@ -183,7 +213,7 @@ where
             return self.query(service, target, request, client, responder).await;
         }
         let responder = responder.route(Route::Unmatched as usize);
-        let ids = ErrorIds { request_id: None, trace_id: trace(request).0.trace_id };
+        let ids = ErrorIds { request_id: None, trace_id: self.trace(request).context.trace_id };
         responder.not_found(&ids)
     }
 }

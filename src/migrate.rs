@@ -6,11 +6,12 @@ use proto_clients::postgres::{CallError, Client, CommitError, DecodeError, Param
 use sha2::{Digest, Sha256};
 
 /// The migrations, in order. An applied file must not change any more.
-const MIGRATIONS: [(&str, &str); 4] = [
+const MIGRATIONS: [(&str, &str); 5] = [
     ("0001_tables.sql", include_str!("../sql/migrations/0001_tables.sql")),
     ("0002_order_batch.sql", include_str!("../sql/migrations/0002_order_batch.sql")),
     ("0003_projection_cursor.sql", include_str!("../sql/migrations/0003_projection_cursor.sql")),
     ("0004_stuck_inbox.sql", include_str!("../sql/migrations/0004_stuck_inbox.sql")),
+    ("0005_order_batch_steps.sql", include_str!("../sql/migrations/0005_order_batch_steps.sql")),
 ];
 const TABLE: &str = include_str!("../sql/schema_migrations.sql");
 

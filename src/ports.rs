@@ -10,6 +10,7 @@ use crate::domain::{
     OrderCreateEvent, OrderId, OrderOutcome, RejectReason, ReservationState, ReserveOutcome, Sku, TraceContext,
     UnitHolder, UserId, Uuid,
 };
+use crate::observe::trace::Span;
 
 /// Why a call through a port did not give an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -192,6 +193,16 @@ pub enum PublishError {
     Unknown,
 }
 
+impl PublishError {
+    /// One word for it.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::NotStored => "NOT_STORED",
+            Self::Unknown => "UNKNOWN",
+        }
+    }
+}
+
 /// The durable queue of order events, producer side.
 pub trait EventBus {
     /// Whether it makes sense to publish now. `false`: the broker is known to be down.
@@ -296,6 +307,8 @@ pub struct OrderMessage<'a> {
     pub broker_message_id: &'a str,
     /// Which delivery this is, from 1.
     pub attempt: u32,
+    /// The span of its transaction.
+    pub span: &'a Span,
 }
 
 /// The order store, writing side.

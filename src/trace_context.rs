@@ -117,6 +117,17 @@ impl fmt::Debug for TraceContext {
     }
 }
 
+/// Where a request stands in its trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Incoming<'a> {
+    /// Its own span.
+    pub context: TraceContext,
+    /// The caller's span, if it sent a valid one.
+    pub parent: Option<[u8; 8]>,
+    /// The vendors' state that goes on with it, or empty.
+    pub tracestate: &'a str,
+}
+
 /// The span of a request, and the vendors' state that goes on with it: a child of the caller's span if `traceparent`
 /// is valid, else the start of a trace with `sampled` as given. `tracestate` counts only with a valid `traceparent`
 /// (section 4.3) and is dropped, empty, if it is not valid itself. A field that comes twice is handed in as `None`:
@@ -126,10 +137,14 @@ pub fn from_headers<'a>(
     tracestate: Option<&'a [u8]>,
     random: [u64; 3],
     sampled: bool,
-) -> (TraceContext, &'a str) {
+) -> Incoming<'a> {
     match traceparent.and_then(TraceContext::parse) {
-        Some(parent) => (parent.child(random[2]), tracestate.and_then(valid_tracestate).unwrap_or_default()),
-        None => (TraceContext::start(random, sampled), ""),
+        Some(parent) => Incoming {
+            context: parent.child(random[2]),
+            parent: Some(parent.span_id),
+            tracestate: tracestate.and_then(valid_tracestate).unwrap_or_default(),
+        },
+        None => Incoming { context: TraceContext::start(random, sampled), parent: None, tracestate: "" },
     }
 }
 
@@ -362,12 +377,14 @@ mod tests {
     #[test]
     fn a_request_joins_the_trace_of_its_caller_or_starts_one() {
         let take = |parent: &str, state| from_headers(Some(parent.as_bytes()), Some(state), [1, 2, 3], true);
-        let (context, state) = take(PARENT, b"rojo=1");
-        assert_eq!(context, parse(PARENT).unwrap().child(3));
-        assert_eq!((context.span_id, state), (3u64.to_be_bytes(), "rojo=1"));
-        assert_eq!(take(PARENT, b"Rojo=1").1, "");
-        assert_eq!(take("nonsense", b"rojo=1"), (TraceContext::start([1, 2, 3], true), ""));
-        assert_eq!(from_headers(None, None, [1, 2, 3], true), (TraceContext::start([1, 2, 3], true), ""));
+        let caller = parse(PARENT).unwrap();
+        let joined = take(PARENT, b"rojo=1");
+        assert_eq!(joined, Incoming { context: caller.child(3), parent: Some(caller.span_id), tracestate: "rojo=1" });
+        assert_eq!(joined.context.span_id, 3u64.to_be_bytes());
+        assert_eq!(take(PARENT, b"Rojo=1").tracestate, "");
+        let started = Incoming { context: TraceContext::start([1, 2, 3], true), parent: None, tracestate: "" };
+        assert_eq!(take("nonsense", b"rojo=1"), started);
+        assert_eq!(from_headers(None, None, [1, 2, 3], true), started);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use proptest::test_runner::{Config as ProptestConfig, TestRunner};
 use proto_clients::postgres::{Pool, PoolConfig};
 use seckill::domain::{OrderCreateEvent, OrderId, OrderOutcome, Sku, TraceContext, UserId, Uuid};
 use seckill::observe::metrics::Metrics;
+use seckill::observe::trace::Span;
 use seckill::ports::{OrderError, OrderMessage, Orders};
 use seckill::services::{PostgresOrders, Shared};
 
@@ -145,11 +146,12 @@ async fn run(pool: &Pool, store: &PostgresOrders, drafts: &[Draft], total: i32, 
         })
         .collect();
     let ids: Vec<String> = (0..events.len()).map(|index| format!("{:016X}{index:04X}", world.salt)).collect();
+    let none = Span::none();
     let messages: Vec<OrderMessage<'_>> = events
         .iter()
         .zip(&bodies)
         .zip(&ids)
-        .map(|((event, body), id)| OrderMessage { event, body, broker_message_id: id, attempt: 1 })
+        .map(|((event, body), id)| OrderMessage { event, body, broker_message_id: id, attempt: 1, span: &none })
         .collect();
     let mut outcomes = Vec::new();
     for chunk in messages.chunks(batch.unwrap_or(1)) {

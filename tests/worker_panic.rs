@@ -11,6 +11,7 @@ use seckill::config::{Config, Sources};
 use seckill::domain::{OrderCreateEvent, OrderId, OrderOutcome, Sku, TraceContext, UserId, Uuid};
 use seckill::fulfil::{Fulfil, FulfilLimits};
 use seckill::observe::metrics::Metrics;
+use seckill::observe::trace::Tracer;
 use seckill::ports::{AttemptRow, OrderError, OrderMessage, Orders, PortError, QuarantineRow, ResultBoard, ResultRow};
 use seckill::services::{PostgresOrders, RocketMqSource, Shared, order_message};
 
@@ -133,7 +134,8 @@ fn a_panic_acks_nothing_and_loses_nothing() {
         };
         let calls = Rc::new(Cell::new(0));
         let orders = Panicking { orders, calls: calls.clone() };
-        let worker = Fulfil::new(source, orders, NoBoard, config.worker.clone(), limits, metrics.clone());
+        let worker =
+            Fulfil::new(source, orders, NoBoard, config.worker.clone(), limits, metrics.clone(), Tracer::off());
         let working = shards::spawn(worker.clone().run());
         let give_up = shards::now() + Duration::from_secs(90);
         while metrics.mq_acks.get() < MESSAGES {

@@ -26,6 +26,7 @@ pub(super) fn broken_rules(config: &Config) -> Vec<String> {
     let mut rules = Rules { broken: Vec::new() };
     ranges(&mut rules, config);
     admin(&mut rules, config);
+    trace(&mut rules, config);
     budgets(&mut rules, config);
     identity(&mut rules, config);
     services(&mut rules, config);
@@ -33,7 +34,7 @@ pub(super) fn broken_rules(config: &Config) -> Vec<String> {
 }
 
 fn ranges(rules: &mut Rules, config: &Config) {
-    let Config { server, shards, submit, worker, query, .. } = config;
+    let Config { server, shards, submit, worker, query, trace, .. } = config;
     for (setting, value, min, max) in [
         ("server.connections_max", server.connections_max as u64, 1, 200_000),
         ("server.head_timeout_ms", server.head_timeout_ms, 100, 15_000),
@@ -74,6 +75,7 @@ fn ranges(rules: &mut Rules, config: &Config) {
         ("query.wait_max_ms", query.wait_max_ms, 0, 60_000),
         ("query.postgres_connections_max", query.postgres_connections_max as u64, 1, 16),
         ("lifecycle.drain_s", config.lifecycle.drain_s, 1, 600),
+        ("trace.limit_per_s", u64::from(trace.limit_per_s), 1, 1_000_000),
         ("identity.jwt_leeway_s", config.identity.jwt_leeway_s, 0, 300),
     ] {
         rules.range(setting, value, min, max);
@@ -83,6 +85,17 @@ fn ranges(rules: &mut Rules, config: &Config) {
     });
     rules.require(config.log.level.parse::<tracing::Level>().is_ok(), || {
         format!("log.level = {:?} must be one of error, warn, info, debug, trace", config.log.level)
+    });
+}
+
+fn trace(rules: &mut Rules, config: &Config) {
+    let trace = &config.trace;
+    rules.require((0.0..=1.0).contains(&trace.sample), || {
+        format!("trace.sample = {} is out of range: 0.0..=1.0", trace.sample)
+    });
+    let is_url = ["http://", "https://"].iter().any(|scheme| trace.otlp.starts_with(scheme));
+    rules.require(is_url || trace.otlp.is_empty(), || {
+        format!("trace.otlp = {:?} must begin with http:// or https://, as in http://127.0.0.1:4318", trace.otlp)
     });
 }
 

@@ -140,6 +140,8 @@ fn overlay(base: &mut Table, layer: Table, origin: &str, prefix: &str) -> Result
         match (base.get_mut(&key), value) {
             (Some(Value::Table(inner)), Value::Table(layer)) => overlay(inner, layer, origin, &name)?,
             (Some(slot), value) if slot.type_str() == value.type_str() => *slot = value,
+            // `sample = 1` says as much as `sample = 1.0`; larger numbers than a double holds are out of every range.
+            (Some(slot @ Value::Float(_)), Value::Integer(value)) => *slot = Value::Float(value as f64),
             (Some(slot), value) => {
                 let message = format!("{name} must be of type {}, not {}", slot.type_str(), value.type_str());
                 return Err(ConfigError::Syntax { origin: origin.into(), message });
@@ -163,6 +165,7 @@ fn set(table: &mut Table, origin: &str, setting: &str, text: &str) -> Result<(),
     let parsed = match slot {
         Value::String(_) => Some(Value::String(text.into())),
         Value::Integer(_) => text.parse().ok().map(Value::Integer),
+        Value::Float(_) => text.parse().ok().map(Value::Float),
         Value::Boolean(_) => text.parse().ok().map(Value::Boolean),
         Value::Array(_) => {
             let items = text.split([',', ';']).map(str::trim).filter(|item| !item.is_empty());

@@ -49,6 +49,8 @@ section!(
         lifecycle: Lifecycle,
         /// `[log]`
         log: Log,
+        /// `[trace]`
+        trace: Trace,
     }
 );
 
@@ -362,6 +364,18 @@ section!(
         level: String,
         /// What tells this process from others of the service; host and process id if empty.
         instance: String,
+    }
+);
+
+section!(
+    /// Traces.
+    Trace {
+        /// The collector's address, OTLP over HTTP; empty = nothing is recorded.
+        otlp: String,
+        /// Which part of the traces that begin here is recorded, 0 to 1.
+        sample: f64,
+        /// Spans a second and shard at most.
+        limit_per_s: u32,
     }
 );
 

@@ -50,6 +50,10 @@ fn refusals_say_what_to_do() {
         (&["worker.workers"], "section.key=value"),
         (&["identity.jwt_key=short"], "at least 32 bytes"),
         (&["log.level=loud"], "log.level"),
+        (&["trace.sample=1.1"], "trace.sample = 1.1 is out of range: 0.0..=1.0"),
+        (&["trace.sample=NaN"], "trace.sample = NaN is out of range"),
+        (&["trace.sample=often"], "trace.sample must be of type float"),
+        (&["trace.otlp=collector:4318"], "must begin with http:// or https://"),
         (&["server.listen=here"], "server.listen"),
     ] {
         let text = refusal(overrides);

@@ -39,6 +39,23 @@ pub enum ReserveOutcome {
     Closed,
 }
 
+impl ReserveOutcome {
+    /// One word for it.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Created => "CREATED",
+            Self::SameRequest { .. } => "SAME_REQUEST",
+            Self::SameUser { .. } => "SAME_USER",
+            Self::SoldOut => "SOLD_OUT",
+            Self::Unavailable => "UNAVAILABLE",
+            Self::NotStarted => "NOT_STARTED",
+            Self::Ended => "ENDED",
+            Self::KeyReused => "KEY_REUSED",
+            Self::Closed => "CLOSED",
+        }
+    }
+}
+
 /// Why a message that asked for an order was turned down for good (spec section 5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RejectReason {

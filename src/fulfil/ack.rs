@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::Fulfil;
 use super::in_hand::Held;
 use crate::group_commit::{self, Limits};
+use crate::observe::trace::{Span, Step};
 use crate::ports::{MessageSource, Orders, ResultBoard};
 use crate::resilience::Retry;
 
@@ -54,7 +55,12 @@ where
     let mut retry = Retry::started(shards::now()).tries(fulfil.settings.ack_tries_max);
     loop {
         let handles: Vec<S::Handle> = batch.iter().map(|ack| ack.held.handle()).collect();
+        let spans: Vec<Span> = batch.iter().map(|ack| ack.held.span.child(Step::Ack)).collect();
         let results = fulfil.source.ack(&handles, shards::now() + ACK).await;
+        for (span, _) in spans.iter().zip(&results).filter(|(_, result)| result.is_err()) {
+            span.fail("not acked");
+        }
+        drop(spans);
         let total = batch.len();
         let mut failed = Vec::new();
         for (ack, result) in batch.into_iter().zip(results) {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::{Fulfil, Slot};
 use crate::observe::metrics::Metrics;
+use crate::observe::trace::Span;
 use crate::ports::{Delivery, MessageSource, Orders, ResultBoard};
 use crate::race::{First, race};
 
@@ -22,6 +23,8 @@ pub(super) struct Held<H> {
     handle: RefCell<H>,
     hidden_until: Cell<Instant>,
     metrics: Rc<Metrics>,
+    /// From receipt to ack.
+    pub(super) span: Span,
     _slot: Slot,
 }
 
@@ -48,7 +51,7 @@ impl<H: Clone> InHand<H> {
         Self { list: RefCell::default(), metrics }
     }
 
-    pub(super) fn hold(&self, delivery: Delivery<H>, slot: Slot, invisible: Duration) -> Rc<Held<H>> {
+    pub(super) fn hold(&self, delivery: Delivery<H>, slot: Slot, invisible: Duration, span: Span) -> Rc<Held<H>> {
         let now = shards::now();
         let held = Rc::new(Held {
             handle: RefCell::new(delivery.handle.clone()),
@@ -56,6 +59,7 @@ impl<H: Clone> InHand<H> {
             received_at: now,
             hidden_until: Cell::new(now + invisible),
             metrics: self.metrics.clone(),
+            span,
             _slot: slot,
         });
         self.metrics.mq_inflight.add(1);

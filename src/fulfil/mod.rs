@@ -25,6 +25,7 @@ use shards::{Admission, Permit};
 
 use crate::config::Worker as Settings;
 use crate::observe::metrics::{Metrics, Processed};
+use crate::observe::trace::Tracer;
 use crate::ports::{AttemptRow, MessageSource, Orders, ResultBoard};
 
 use ack::Ack;
@@ -57,6 +58,7 @@ pub struct Fulfil<S: MessageSource, O, B> {
     settings: Settings,
     limits: FulfilLimits,
     metrics: Rc<Metrics>,
+    tracer: Tracer,
     slots: Admission,
     /// Told whenever a slot is given back.
     slot_freed: Rc<Notify>,
@@ -93,7 +95,7 @@ where
     O: Orders + 'static,
     B: ResultBoard + 'static,
 {
-    /// A worker over its three ports.
+    /// A worker over its three ports, which records spans by `tracer`.
     pub fn new(
         source: S,
         orders: O,
@@ -101,6 +103,7 @@ where
         settings: Settings,
         limits: FulfilLimits,
         metrics: Rc<Metrics>,
+        tracer: Tracer,
     ) -> Rc<Self> {
         let in_flight_max = settings.workers + settings.queue_capacity;
         Rc::new(Self {
@@ -113,6 +116,7 @@ where
             lanes: RefCell::new(Lanes::new(settings.sku_batches_max)),
             in_hand: InHand::new(metrics.clone()),
             metrics,
+            tracer,
             acks: Rc::new(Queue::new(in_flight_max)),
             attempts: Rc::new(Queue::new(attempts::WAITING_MAX)),
             working: Cell::new(0),

@@ -8,8 +8,10 @@ use super::lanes::Job;
 use super::{Fulfil, Slot, ack, settle};
 use crate::domain::{EventError, OrderCreateEvent, UnitHolder};
 use crate::observe::metrics::{Attempt, Processed};
+use crate::observe::trace::{Span, Step, Tracer, unix_nanos};
 use crate::ports::{Delivery, MessageSource, Orders, QuarantineRow, ResultBoard};
 use crate::race::race;
+use crate::trace_context::TraceContext;
 
 /// Pause after a failed receive, and while the broker sends us away.
 const RECEIVE_BACKOFF: Duration = Duration::from_millis(500);
@@ -82,8 +84,16 @@ where
 {
     fulfil.metrics.mq_delivery_attempt[Attempt::of(delivery.attempt) as usize].inc();
     let attempt = delivery.attempt;
+    let began_ns = if fulfil.tracer.is_on() { unix_nanos() } else { 0 };
     let decoded = OrderCreateEvent::decode(&delivery.body, &delivery.tag, delivery.key.as_deref());
-    let held = fulfil.in_hand.hold(delivery, slot, fulfil.limits.invisible);
+    let span = consume_span(&fulfil.tracer, decoded.as_ref().ok()).since(began_ns);
+    if span.context().is_some() {
+        span.past(Step::Decode, began_ns, unix_nanos());
+        span.note("messaging.system", || "rocketmq");
+        span.note("seckill.broker_message_id", || delivery.broker_message_id.clone());
+        span.note("seckill.delivery_attempt", || i64::from(attempt));
+    }
+    let held = fulfil.in_hand.hold(delivery, slot, fulfil.limits.invisible, span);
     match decoded {
         Ok(event) if attempt <= fulfil.limits.deliveries_max => {
             fulfil.lanes.borrow_mut().push(Job { held, event });
@@ -97,6 +107,25 @@ where
             shards::spawn(async move { quarantine(&fulfil, held, &error).await });
         }
     }
+}
+
+/// The span of a message in hand: below that of its send, and linked to it, as the two may be far apart in time (reference [12.4]). A message
+/// without a trace may begin one.
+fn consume_span(tracer: &Tracer, event: Option<&OrderCreateEvent>) -> Span {
+    if !tracer.is_on() {
+        return Span::none();
+    }
+    let span = match event.and_then(|event| TraceContext::from_event(&event.trace)) {
+        Some(send) => tracer.child(Step::Consume, &send).linked(send),
+        None => {
+            let random: [u64; 3] = std::array::from_fn(|_| shards::random_u64());
+            tracer.span(Step::Consume, TraceContext::start(random, tracer.samples(random[1])), None)
+        }
+    };
+    if let Some(event) = event {
+        span.note_event(event);
+    }
+    span
 }
 
 /// Writes the quarantine row, then acks. Without the row there is no ack: the message comes again.
@@ -134,6 +163,7 @@ pub(super) async fn set_aside<S, O, B>(
     match fulfil.orders.quarantine(&row, shards::now() + SET_ASIDE).await {
         Ok(()) => {
             fulfil.metrics.mq_quarantined.inc();
+            held.span.fail(reason);
             tracing::warn!(
                 broker_message_id = row.broker_message_id,
                 reason,
@@ -162,6 +192,7 @@ where
     match fulfil.source.dead_letter(delivery, shards::now() + SET_ASIDE).await {
         Ok(()) => {
             fulfil.metrics.mq_dlq.inc();
+            held.span.fail("moved to the dead-letter topic");
             tracing::error!(
                 broker_message_id = delivery.broker_message_id,
                 delivery_attempt = delivery.attempt,

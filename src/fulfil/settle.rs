@@ -8,6 +8,7 @@ use super::lanes::Job;
 use super::{Fulfil, ack, attempts, puller};
 use crate::domain::{OrderCreateEvent, OrderOutcome};
 use crate::observe::metrics::Processed;
+use crate::observe::trace::{Span, Step};
 use crate::ports::{AttemptRow, FinalResult, MessageSource, OrderError, OrderMessage, Orders, ResultBoard, ResultRow};
 use crate::resilience::Retry;
 
@@ -57,11 +58,20 @@ where
 {
     let mut retry = Retry::started(shards::now());
     loop {
-        let messages: Vec<OrderMessage<'_>> = batch.iter().map(message).collect();
+        let spans: Vec<Span> = batch.iter().map(|job| job.held.span.child(Step::Transaction)).collect();
+        let messages: Vec<OrderMessage<'_>> = batch.iter().zip(&spans).map(message).collect();
         let deadline = shards::now() + fulfil.limits.transaction;
         shards::faults::point("order transaction");
         let outcomes = fulfil.orders.settle(&messages, deadline).await;
         shards::faults::point("order transaction done");
+        for (span, outcome) in spans.iter().zip(&outcomes) {
+            match outcome {
+                Ok(outcome) => span.note("seckill.outcome", || outcome.label()),
+                Err(error) => span.fail(error.code()),
+            }
+        }
+        drop(messages);
+        drop(spans);
         let passing = outcomes.iter().any(|outcome| outcome.as_ref().is_err_and(OrderError::is_passing));
         let pause = match passing && !fulfil.cancelled.is_closed() {
             true => retry.next(shards::now(), shards::random_u64()).filter(|_| fulfil.orders.may_retry()),
@@ -81,13 +91,14 @@ where
     }
 }
 
-fn message<H: Clone>(job: &Job<H>) -> OrderMessage<'_> {
+fn message<'a, H: Clone>((job, span): (&'a Job<H>, &'a Span)) -> OrderMessage<'a> {
     let delivery = &job.held.delivery;
     OrderMessage {
         event: &job.event,
         body: &delivery.body,
         broker_message_id: &delivery.broker_message_id,
         attempt: delivery.attempt,
+        span,
     }
 }
 
@@ -124,6 +135,7 @@ where
         }
         OrderOutcome::MessageIdReused => None,
     };
+    held.span.note("seckill.outcome", || outcome.label());
     attempts::push(fulfil, attempt_row(&event, &held, outcome.label(), outcome.error_code()));
     let Some(result) = result else {
         let fulfil = fulfil.clone();
@@ -156,6 +168,7 @@ where
     if error.is_fault_of_store() {
         fulfil.store_is_down();
     }
+    job.held.span.fail(error.code());
     attempts::push(fulfil, attempt_row(&job.event, &job.held, "FAILED", error.code()));
     fulfil.finished(Processed::Failed, job.held.received_at);
     tracing::warn!(

@@ -169,7 +169,7 @@ fn work(
     let metrics = Rc::new(Metrics::default());
     let ports = Ports(world.clone(), Rc::new(Box::new(behaviour)));
     let unfinished = shards::run(async {
-        let fulfil = Fulfil::new(ports.clone(), ports.clone(), ports, settings, limits, metrics.clone());
+        let fulfil = Fulfil::new(ports.clone(), ports.clone(), ports, settings, limits, metrics.clone(), Tracer::off());
         let running = shards::spawn(fulfil.clone().run());
         let give_up = shards::now() + Duration::from_secs(10);
         while !until(world) {

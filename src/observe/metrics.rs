@@ -78,6 +78,10 @@ labels!(
     TxRetry { Serialization => "40001", Deadlock => "40P01", Connection => "08xxx", Other => "other", }
 );
 labels!(
+    /// `step` of a batch's order transaction.
+    TxStep { Inbox => "inbox", Orders => "orders", Stock => "stock", Commit => "commit", }
+);
+labels!(
     /// `dependency` of breakers and retries.
     Dependency { Redis => "redis", RocketMq => "rocketmq", Postgres => "postgres", }
 );
@@ -186,6 +190,7 @@ pub struct Metrics {
 
     pub pg_tx_duration: [Histogram; Processed::TEXTS.len()],
     pub pg_tx_batch: HistogramOfSizes,
+    pub pg_tx_step: [Histogram; TxStep::TEXTS.len()],
     pub pg_tx_fallback: Counter,
     pub pg_tx_retries: [Counter; TxRetry::TEXTS.len()],
     pub pg_acquired: Gauge,
@@ -212,6 +217,8 @@ pub struct Metrics {
     pub query_fallback: Counter,
     pub query_fallback_refused: Counter,
     pub task_panics: Counter,
+    pub trace_spans: Counter,
+    pub trace_spans_dropped: Counter,
 }
 
 impl Metrics {

@@ -5,5 +5,6 @@ pub mod log;
 pub mod metrics;
 pub mod summary;
 pub mod text;
+pub mod trace;
 
 pub use text::{openmetrics, process_rows};

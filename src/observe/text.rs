@@ -8,8 +8,8 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use super::allocator;
 use super::metrics::{Metrics, Sample};
+use super::{allocator, log, trace};
 
 type Labels = Vec<(&'static str, &'static str)>;
 
@@ -115,6 +115,10 @@ pub fn process_rows() -> Vec<Row> {
         "Memory that the allocator has in use",
         bytes(heap.committed_bytes),
     ));
+    let counter = |value: u64| Sample::Counter(value as f64);
+    let help = "Log lines that were not written because too many waited";
+    rows.push(("seckill_log_lines_dropped", help, counter(log::dropped_lines())));
+    rows.push(("seckill_trace_spans_lost", "Spans that no collector took", counter(trace::export::lost())));
     rows.push(("seckill_allocator_committed_peak_bytes", "The most it ever had", bytes(heap.committed_peak_bytes)));
     rows
 }

@@ -24,6 +24,7 @@ use crate::embedded::ports::{
 use crate::embedded::store::Store;
 use crate::fulfil::{Fulfil, FulfilLimits};
 use crate::observe::metrics::Metrics;
+use crate::observe::trace::{Tracer, TracerSeed};
 use crate::query::QueryService;
 use crate::submit::SubmitService;
 
@@ -97,10 +98,13 @@ pub(super) async fn run(
     control: Option<Receiver<Control>>,
     notices: Sender<Notice>,
     embedded: Arc<Embedded>,
+    spans: TracerSeed,
 ) -> ShardEnd {
     let Some(control) = control else { return ShardEnd::Failed("no mailbox".to_owned()) };
     let metrics = Rc::new(Metrics::of_shard(context.index));
-    let parts = match build(&config, &context, public, &metrics, &embedded).await {
+    let tracer = spans.tracer(&metrics);
+    drop(spans);
+    let parts = match build(&config, &context, public, &metrics, &embedded, &tracer).await {
         Ok(parts) => parts,
         Err(reason) => return ShardEnd::Failed(reason),
     };
@@ -114,6 +118,7 @@ async fn build(
     public: SocketAddr,
     metrics: &Rc<Metrics>,
     embedded: &Embedded,
+    tracer: &Tracer,
 ) -> Result<Parts, String> {
     let store = take(&embedded.stores).ok_or("no way to the order store")?;
     let owner = match context.index {
@@ -134,7 +139,7 @@ async fn build(
     let query = Rc::new(QueryService::new(lookup, config.query.clone(), metrics.clone()));
     let accepting = Gate::new();
     let orphan_task = shards::spawn(submit.clone().run_orphans());
-    let http = serve_http(config, public, Some(submit), Some(query), metrics, accepting.clone())?;
+    let http = serve_http(config, public, Some(submit), Some(query), metrics, tracer, accepting.clone())?;
     Ok(Parts {
         http: Some(http),
         accepting,
@@ -179,7 +184,9 @@ async fn own(config: &Config, embedded: &Embedded, store: Store, metrics: &Rc<Me
         ..config.worker.clone()
     };
     let board = BookBoard(lane.clone());
-    let worker = Fulfil::new(source, StoredOrders(store), board, settings, limits, metrics.clone());
+    // The journal's records carry no trace: a request's spans end with its answer.
+    let (store, metrics) = (StoredOrders(store), metrics.clone());
+    let worker = Fulfil::new(source, store, board, settings, limits, metrics, Tracer::off());
     Ok(OwnerParts {
         committing: shards::spawn(lane.clone().run()),
         serving: shards::spawn(lane.clone().serve(owner.messages)),

@@ -28,6 +28,7 @@ use crate::embedded::data::{self, DataError};
 use crate::embedded::lane::Message;
 use crate::embedded::store::StoreThread;
 use crate::identity::Identity;
+use crate::observe::trace::export;
 use crate::race::{First, race};
 use control::{Control, Notice, Overview};
 use shard::ShardEnd;
@@ -181,16 +182,20 @@ async fn run(config: Config, role: Role, instance: String, mut signals: Signals)
             (Some(embedded), Some(base))
         }
     };
+    let (spans, export) = export::start(&config.trace, role.name(), &instance).map_err(ServeError::Settings)?;
     let shards = {
         let config = config.clone();
         let notice_tx = notice_tx.clone();
         Shards::start(shard_config, move |context| {
             let control = receivers.lock().ok().and_then(|mut all| all[context.index].take());
             let (config, notices, mode) = (config.clone(), notice_tx.clone(), mode.clone());
+            let spans = spans.clone();
             async move {
                 match (mode, public_addr) {
-                    (Some(mode), Some(public)) => embedded::run(config, context, public, control, notices, mode).await,
-                    _ => shard::run(config, role, context, public_addr, control, notices).await,
+                    (Some(mode), Some(public)) => {
+                        embedded::run(config, context, public, control, notices, mode, spans).await
+                    }
+                    _ => shard::run(config, role, context, public_addr, control, notices, spans).await,
                 }
             }
         })
@@ -231,6 +236,10 @@ async fn run(config: Config, role: Role, instance: String, mut signals: Signals)
     // The admin listener goes last, so that the stop itself can be watched.
     let _ = shards::timeout(Duration::from_secs(1), admin).await;
     drop(joined);
+    if ended.is_ok() {
+        // No tracer is left; what was recorded last is still on its way.
+        export.finish();
+    }
     if let (Some((_held, thread)), true) = (thread, ended.is_ok()) {
         thread.join();
     }

@@ -20,6 +20,7 @@ use crate::http::{HttpConfig, Observer, Phase, Timeouts};
 use crate::identity::Identity;
 use crate::observe::allocator;
 use crate::observe::metrics::{Metrics, Refusal, Route};
+use crate::observe::trace::{Tracer, TracerSeed};
 use crate::ports::{EventBus, MessageSource, Reservations, ResultLookup};
 use crate::query::QueryService;
 use crate::recovery::{BookWatch, PendingScanner, Projector, ReleaseTask};
@@ -111,10 +112,13 @@ pub(super) async fn run(
     public: Option<SocketAddr>,
     control: Option<Receiver<Control>>,
     notices: Sender<Notice>,
+    spans: TracerSeed,
 ) -> ShardEnd {
     let Some(control) = control else { return ShardEnd::Failed("no mailbox".to_owned()) };
     let metrics = Rc::new(Metrics::of_shard(context.index));
-    let parts = match build(&config, role, &context, public, &metrics) {
+    let tracer = spans.tracer(&metrics);
+    drop(spans);
+    let parts = match build(&config, role, &context, public, &metrics, &tracer) {
         Ok(parts) => parts,
         Err(reason) => return ShardEnd::Failed(reason),
     };
@@ -206,6 +210,7 @@ fn build(
     context: &ShardContext,
     public: Option<SocketAddr>,
     metrics: &Rc<Metrics>,
+    tracer: &Tracer,
 ) -> Result<Parts, String> {
     let shared = Shared::new(&config.resilience, metrics);
     let mut parts = Parts {
@@ -223,7 +228,7 @@ fn build(
         rocketmq: Vec::new(),
     };
     let name = |part: &str| format!("{part}@{}#{}", std::process::id(), context.index);
-    let submit = role.submits().then(|| parts.submit(config, name("submit"), &shared));
+    let submit = role.submits().then(|| parts.submit(config, name("submit"), &shared, tracer));
     // One scanner a process is enough; many processes share the work.
     if role.submits() && context.index == 0 {
         parts.scanner(config, &shared)?;
@@ -233,11 +238,11 @@ fn build(
         false => None,
     };
     if role.works() {
-        parts.worker(config, name("worker"), context, &shared)?;
+        parts.worker(config, name("worker"), context, &shared, tracer)?;
     }
     if let Some(addr) = public {
         let accepting = parts.accepting.clone();
-        parts.http = Some(serve_http(config, addr, submit, query, metrics, accepting)?);
+        parts.http = Some(serve_http(config, addr, submit, query, metrics, tracer, accepting)?);
     }
     Ok(parts)
 }
@@ -249,6 +254,7 @@ pub(super) fn serve_http<R, B, L>(
     submit: Option<Rc<SubmitService<R, B>>>,
     query: Option<Rc<QueryService<L>>>,
     metrics: &Rc<Metrics>,
+    tracer: &Tracer,
     accepting: Gate,
 ) -> Result<JoinHandle<()>, String>
 where
@@ -259,7 +265,7 @@ where
     let options = ListenOptions { reuse_port: true, ..ListenOptions::default() };
     let listener = TcpListener::bind(addr, &options).map_err(|error| format!("cannot listen on {addr}: {error}"))?;
     let identity = Identity::new(&config.identity).map_err(|error| error.to_string())?;
-    let api = Api::new(config, identity, submit, query, metrics.clone());
+    let api = Api::new(config, identity, submit, query, metrics.clone()).traced(tracer.clone());
     let observer = Rc::new(HttpMetrics(metrics.clone()));
     Ok(shards::spawn(crate::http::serve(listener, Rc::new(api), observer, http_config(config), accepting)))
 }
@@ -315,7 +321,7 @@ impl Parts {
         self.background.push((what, shards::spawn(task)));
     }
 
-    fn submit(&mut self, config: &Config, name: String, shared: &Shared) -> Rc<Submit> {
+    fn submit(&mut self, config: &Config, name: String, shared: &Shared, tracer: &Tracer) -> Rc<Submit> {
         let metrics = &shared.metrics;
         let redis = redis_pool(config);
         self.redis.push(redis.clone());
@@ -336,13 +342,9 @@ impl Parts {
             book.clone(),
             shared,
         );
-        let service = Rc::new(SubmitService::new(
-            book.clone(),
-            bus.clone(),
-            config.submit.clone(),
-            metrics.clone(),
-            orphans.clone(),
-        ));
+        let service =
+            SubmitService::new(book.clone(), bus.clone(), config.submit.clone(), metrics.clone(), orphans.clone());
+        let service = Rc::new(service.traced(tracer.clone()));
         self.submit = Some(SubmitParts {
             orphans,
             orphan_task: shards::spawn(service.clone().run_orphans()),
@@ -380,7 +382,14 @@ impl Parts {
         Ok(Rc::new(QueryService::new(results, config.query.clone(), shared.metrics.clone())))
     }
 
-    fn worker(&mut self, config: &Config, name: String, context: &ShardContext, shared: &Shared) -> Result<(), String> {
+    fn worker(
+        &mut self,
+        config: &Config,
+        name: String,
+        context: &ShardContext,
+        shared: &Shared,
+        tracer: &Tracer,
+    ) -> Result<(), String> {
         let metrics = &shared.metrics;
         let redis = redis_pool(config);
         self.redis.push(redis.clone());
@@ -408,7 +417,8 @@ impl Parts {
             deliveries_max: mq.deliveries_max,
             drain: Duration::from_secs(config.lifecycle.drain_s),
         };
-        let worker = Fulfil::new(source(), store, board.clone(), config.worker.clone(), limits, metrics.clone());
+        let (settings, tracer) = (config.worker.clone(), tracer.clone());
+        let worker = Fulfil::new(source(), store, board.clone(), settings, limits, metrics.clone(), tracer);
         let working = shards::spawn(worker.clone().run());
         let projecting = shards::spawn(board.clone().run());
         self.worker = Some(WorkerParts { worker, working, board, projecting });

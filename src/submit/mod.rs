@@ -18,13 +18,14 @@ use recent_keys::RecentKeys;
 
 use crate::config::{OnSendFailure, Submit as Settings};
 use crate::domain::{
-    OrderCreateEvent, ReservationState, ReserveOutcome, Sku, TraceContext, UserId, Uuid, UuidV7Source,
+    OrderCreateEvent, ReservationState, ReserveOutcome, Sku, TraceContext as EventTrace, UserId, Uuid, UuidV7Source,
 };
 use crate::group_commit::{self, Limits};
 use crate::observe::metrics::Metrics;
+use crate::observe::trace::{Span, Step, Tracer};
 use crate::ports::{EventBus, PortError, PublishError, Reservations, ReserveRequest};
 use crate::race::{First, race};
-use crate::trace_context::TraceContext as Span;
+use crate::trace_context::TraceContext;
 
 /// Request keys of this shard remembered to refuse the same key on another SKU.
 const RECENT_KEYS: usize = 65_536;
@@ -45,13 +46,13 @@ pub struct SubmitCommand {
     /// Who wants it.
     pub user_id: UserId,
     /// The span it belongs to. Written out only for an event: most clicks never become one.
-    pub trace: Span,
+    pub trace: TraceContext,
     /// The caller's tracestate where it is valid, else empty.
     pub tracestate: String,
 }
 
 impl SubmitCommand {
-    fn event_trace(&self) -> TraceContext {
+    fn event_trace(&self) -> EventTrace {
         self.trace.to_event(&self.tracestate)
     }
 }
@@ -78,6 +79,7 @@ pub struct SubmitService<R, B> {
     orphans: Rc<Queue<Orphan>>,
     /// Suspects in the queue, so that a buyer who asks often makes only one.
     suspects: RefCell<HashSet<Uuid>>,
+    tracer: Tracer,
 }
 
 impl<R: Reservations + 'static, B: EventBus + 'static> SubmitService<R, B> {
@@ -100,7 +102,14 @@ impl<R: Reservations + 'static, B: EventBus + 'static> SubmitService<R, B> {
             recent,
             orphans,
             suspects: RefCell::default(),
+            tracer: Tracer::off(),
         }
+    }
+
+    /// Records spans by `tracer`.
+    #[must_use]
+    pub fn traced(self, tracer: Tracer) -> Self {
+        Self { tracer, ..self }
     }
 
     /// Takes one validated request to its answer before `deadline`.
@@ -113,14 +122,21 @@ impl<R: Reservations + 'static, B: EventBus + 'static> SubmitService<R, B> {
             Ok(request) => request,
             Err(error) => return SubmitAnswer::Refused(Refusal::from(error)),
         };
+        let span = self.tracer.child(Step::Reserve, &command.trace);
         // Dropping the reserve future takes the request back if it is still waiting, and makes it an orphan if not.
         let reserved = match race(self.reservations.reserve(request, reserve_deadline), client.closed()).await {
             First::Left(reserved) => reserved,
             First::Right(()) => {
                 self.metrics.client_canceled.inc();
+                span.fail("the client left");
                 return SubmitAnswer::Refused(Refusal::Timeout);
             }
         };
+        match &reserved {
+            Ok(outcome) => span.note("seckill.outcome", || outcome.name()),
+            Err(error) => span.fail(Refusal::from(*error).status_and_code().1),
+        }
+        drop(span);
         match reserved {
             Ok(outcome) => self.answer(command, request, outcome, deadline).await,
             Err(error) => SubmitAnswer::Refused(Refusal::from(error)),
@@ -153,7 +169,10 @@ impl<R: Reservations + 'static, B: EventBus + 'static> SubmitService<R, B> {
             ReserveOutcome::Created => {
                 self.metrics.reservation_created.inc();
                 self.recent.borrow_mut().insert(request.request_id, request.user_id, request.sku);
-                self.publish(request.event(command.event_trace()), deadline).await
+                let span = self.tracer.child(Step::Send, &command.trace);
+                // The message names the span of its send: whoever works on it goes on from there.
+                let trace = span.context().unwrap_or(command.trace).to_event(&command.tracestate);
+                self.publish(request.event(trace), span, deadline).await
             }
             ReserveOutcome::SameRequest { reservation_id, message_id, order_id, state, created_at_ms } => {
                 self.metrics.duplicate_request.inc();
@@ -182,7 +201,8 @@ impl<R: Reservations + 'static, B: EventBus + 'static> SubmitService<R, B> {
         }
     }
 
-    async fn publish(&self, event: OrderCreateEvent, deadline: Instant) -> SubmitAnswer {
+    async fn publish(&self, event: OrderCreateEvent, span: Span, deadline: Instant) -> SubmitAnswer {
+        span.note_event(&event);
         let (sku, reservation_id, order_id) = (event.sku, event.reservation_id, event.order_id);
         let publish_deadline = deadline.min(shards::now() + Duration::from_millis(self.settings.publish_ms));
         let accepted = |state| SubmitAnswer::Accepted { reservation_id, order_id, state };
@@ -195,6 +215,8 @@ impl<R: Reservations + 'static, B: EventBus + 'static> SubmitService<R, B> {
             }
             Err(error) => {
                 self.metrics.mq_send_failures.inc();
+                span.fail(error.code());
+                drop(span);
                 self.unsent(again, error).await.unwrap_or_else(|| accepted("MQ_PENDING"))
             }
         }
@@ -231,7 +253,7 @@ impl<R: Reservations + 'static, B: EventBus + 'static> SubmitService<R, B> {
     /// A buyer who asks again heals a reservation whose message was never confirmed: the api may have died in between.
     ///
     /// Whoever made it may also still be at work, so it is only suspected until that time is over.
-    fn resend_if_stuck(&self, original: &ReserveRequest, state: ReservationState, trace: TraceContext) {
+    fn resend_if_stuck(&self, original: &ReserveRequest, state: ReservationState, trace: EventTrace) {
         let open = matches!(state, ReservationState::Reserved | ReservationState::MqPending);
         if !open || !self.suspects.borrow_mut().insert(original.reservation_id) {
             return;
@@ -292,7 +314,17 @@ impl<R: Reservations + 'static, B: EventBus + 'static> SubmitService<R, B> {
             }
             orphan.suspect_until = None;
         }
-        self.bus.publish(orphan.event.clone(), shards::now() + ORPHAN_PUBLISH).await?;
+        let mut event = orphan.event.clone();
+        let span = match TraceContext::from_event(&event.trace) {
+            Some(first) => self.tracer.child(Step::Send, &first),
+            None => Span::none(),
+        };
+        if let Some(context) = span.context() {
+            event.trace.traceparent = context.to_string();
+        }
+        span.note_event(&event);
+        span.note("seckill.retry", || i64::from(orphan.tries) + 1);
+        self.bus.publish(event, shards::now() + ORPHAN_PUBLISH).await.inspect_err(|error| span.fail(error.code()))?;
         self.reservations.mark_sent(sku, reservation_id);
         Ok(())
     }
@@ -318,7 +350,7 @@ fn shown_state(state: ReservationState) -> &'static str {
 impl Orphan {
     /// The message of a reservation that was made for a caller who had stopped waiting.
     pub fn of(request: &ReserveRequest) -> Self {
-        Self { event: request.event(TraceContext::default()), tries: 0, suspect_until: None }
+        Self { event: request.event(EventTrace::default()), tries: 0, suspect_until: None }
     }
 }
 

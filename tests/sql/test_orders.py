@@ -105,6 +105,9 @@ def process_batch(db, messages):
         if error.code not in ("SK001", "23505"):
             raise
         return [process(db, m) for m in messages], False
+    steps = [int(step) for step in rows[0][5].strip("{}").split(",")]
+    assert len(steps) == 3 and all(0 <= step < 10_000_000 for step in steps) and steps[0] > 0, steps
+    assert all(row[5] is None for row in rows[1:])
     assert count == len(messages) and [int(row[0]) for row in rows] == list(range(1, count + 1))
     return [(row[1], row[2], int(row[3]), row[4]) for row in rows], True
 

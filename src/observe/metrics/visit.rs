@@ -197,6 +197,10 @@ impl Metrics {
             visit("seckill_pg_tx_duration_seconds", "Order transactions", &[("outcome", outcome)], histogram(duration));
         }
         visit("seckill_pg_tx_batch_size", "Messages in one order transaction", &[], histogram(&self.pg_tx_batch));
+        for (step, duration) in TxStep::TEXTS.iter().zip(&self.pg_tx_step) {
+            let help = "Steps of a batch's order transaction, by the server's clock; commit is the rest, with the way there and back";
+            visit("seckill_pg_tx_step_seconds", help, &[("step", step)], histogram(duration));
+        }
         visit("seckill_pg_tx_fallback", "Batches redone message by message", &[], count(&self.pg_tx_fallback));
         labelled(
             visit,
@@ -255,6 +259,9 @@ impl Metrics {
         let help = "Lookups in PostgreSQL that the rate limit refused";
         visit("seckill_query_fallback_refused", help, &[], count(&self.query_fallback_refused));
         visit("seckill_task_panics", "Panics caught", &[], count(&self.task_panics));
+        visit("seckill_trace_spans", "Spans recorded", &[], count(&self.trace_spans));
+        let help = "Spans beyond trace.limit_per_s or beyond what may wait for the collector";
+        visit("seckill_trace_spans_dropped", help, &[], count(&self.trace_spans_dropped));
     }
 }
 

@@ -8,8 +8,8 @@ use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use pprof::ProfilerGuardBuilder;
 use pprof::protos::Message as _;
+use pprof::{ProfilerGuard, ProfilerGuardBuilder};
 use shards::mailbox;
 
 /// Longest profile: whoever asks has a connection open all the while.
@@ -101,15 +101,19 @@ impl Drop for Taking {
     }
 }
 
-/// Samples for as long as asked for, on a thread of its own: reading the symbols of a large program takes a second or two.
+/// Samples for as long as asked for. Reading the symbols of a large program takes a second or two and has a thread of its own.
 pub(super) async fn take(wish: Wish) -> Result<Vec<u8>, ProfileError> {
     if !unwinder_is_safe() {
         return Err(ProfileError::OldUnwinder);
     }
     let taking = Taking::begin().ok_or(ProfileError::Busy)?;
+    // No block list: it would leave out every sample in the C library, and with it all time in system calls.
+    let hz = i32::try_from(wish.hz).unwrap_or(i32::MAX);
+    let guard = ProfilerGuardBuilder::default().frequency(hz).build().map_err(failed)?;
+    shards::sleep(Duration::from_secs(wish.seconds)).await;
     let (sender, mut receiver) = mailbox::bounded(1);
     let work = move || {
-        let profile = sample(wish);
+        let profile = report(guard, wish.format);
         drop(taking);
         // Whoever asked may have left.
         let _ = sender.try_send(profile);
@@ -119,16 +123,15 @@ pub(super) async fn take(wish: Wish) -> Result<Vec<u8>, ProfileError> {
     receiver.recv().await.unwrap_or_else(|| Err(ProfileError::Failed("its thread ended".to_owned())))
 }
 
-fn sample(wish: Wish) -> Result<Vec<u8>, ProfileError> {
-    let failed = |error: pprof::Error| ProfileError::Failed(error.to_string());
-    // No block list: it would leave out every sample in the C library, and with it all time in system calls.
-    let hz = i32::try_from(wish.hz).unwrap_or(i32::MAX);
-    let guard = ProfilerGuardBuilder::default().frequency(hz).build().map_err(failed)?;
-    std::thread::sleep(Duration::from_secs(wish.seconds));
+fn failed(error: pprof::Error) -> ProfileError {
+    ProfileError::Failed(error.to_string())
+}
+
+fn report(guard: ProfilerGuard<'_>, format: Format) -> Result<Vec<u8>, ProfileError> {
     let report = guard.report().build().map_err(failed)?;
     drop(guard);
     let mut out = Vec::new();
-    match wish.format {
+    match format {
         Format::Svg => {
             if report.data.is_empty() {
                 return Err(ProfileError::Failed("not one sample: the process did nothing in that time".to_owned()));

@@ -1,17 +1,26 @@
 //! The fast path: all messages of one SKU in one statement and one commit.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use proto_clients::postgres::{CallError, DecodeError, ErrorClass, Params, PgError, Row, Rows};
 
 use super::statements::ORDER_BATCH;
 use super::{PostgresOrders, duplicate};
 use crate::domain::OrderOutcome;
-use crate::observe::metrics::Anomaly;
+use crate::observe::metrics::{Anomaly, TxStep};
+use crate::observe::trace::{Step, unix_nanos};
 use crate::ports::{OrderError, OrderMessage};
 
 /// `seckill_order_batch` refuses anything unusual with this state; nothing has happened then.
 const REFUSED: &str = "SK001";
+
+/// What the function measures, in its order, and the rest.
+const STEPS: [(TxStep, Step); 4] = [
+    (TxStep::Inbox, Step::InboxInsert),
+    (TxStep::Orders, Step::OrderInsert),
+    (TxStep::Stock, Step::InventoryUpdate),
+    (TxStep::Commit, Step::Commit),
+];
 
 impl PostgresOrders {
     /// One outcome a message, committed; `None` when each message has to be settled by itself.
@@ -25,9 +34,13 @@ impl PostgresOrders {
             return Err(OrderError::Internal("a batch of more than one SKU".to_owned()));
         }
         let mut client = self.acquire(deadline).await?;
+        let (sent_ns, sent) = (unix_nanos(), shards::now());
         match client.query(&ORDER_BATCH, &self.params(messages), deadline).await {
             Ok(rows) => match read(&rows, messages.len()) {
-                Ok(Some(outcomes)) => Ok(Some(outcomes)),
+                Ok(Some((outcomes, steps_us))) => {
+                    self.steps(messages, sent_ns, shards::now() - sent, steps_us);
+                    Ok(Some(outcomes))
+                }
                 // It is committed: settling again finds it in the inbox.
                 Ok(None) => {
                     self.metrics.pg_rows_anomaly[Anomaly::Batch as usize].inc();
@@ -44,6 +57,21 @@ impl PostgresOrders {
             }
             Err(error) => Err(self.order_error(&error)),
         }
+    }
+
+    /// Counts what each step took, and shows it in the traces of the messages. The server says how long, not when: the steps are laid one
+    /// after the other from the moment of the call, and the commit takes the rest, with the way there and back.
+    fn steps(&self, messages: &[OrderMessage<'_>], sent_ns: u64, elapsed: Duration, steps_us: [u64; 3]) {
+        let total_us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
+        let commit_us = total_us.saturating_sub(steps_us.iter().sum());
+        let mut begun_ns = sent_ns;
+        for ((label, step), took_us) in STEPS.into_iter().zip(steps_us.into_iter().chain([commit_us])) {
+            self.metrics.pg_tx_step[label as usize].observe_duration(Duration::from_micros(took_us));
+            let ended_ns = begun_ns + took_us * 1_000;
+            messages.iter().for_each(|message| message.span.past(step, begun_ns, ended_ns));
+            begun_ns = ended_ns;
+        }
+        messages.iter().for_each(|message| message.span.note("db.operation.batch.size", || messages.len() as i64));
     }
 
     fn params(&self, messages: &[OrderMessage<'_>]) -> Params {
@@ -71,15 +99,22 @@ fn is_redone(error: &PgError, messages: usize) -> bool {
     }
 }
 
-fn read(rows: &Rows, messages: usize) -> Result<Option<Vec<OrderOutcome>>, DecodeError> {
+/// The outcomes, and the microseconds of each step that the function measures.
+type Settled = (Vec<OrderOutcome>, [u64; 3]);
+
+fn read(rows: &Rows, messages: usize) -> Result<Option<Settled>, DecodeError> {
     if rows.len() != messages {
         return Ok(None);
     }
-    (0..messages).map(|index| read_row(&rows.row(index), index)).collect()
+    let outcomes: Option<Vec<_>> =
+        (0..messages).map(|index| read_row(&rows.row(index), index)).collect::<Result<_, _>>()?;
+    let steps = rows.row(0).i64_array(5)?;
+    let steps = <[i64; 3]>::try_from(steps).ok().map(|steps| steps.map(|step| u64::try_from(step).unwrap_or(0)));
+    Ok(outcomes.zip(steps))
 }
 
 fn read_row(row: &Row<'_>, index: usize) -> Result<Option<OrderOutcome>, DecodeError> {
-    // Columns: ordinal, outcome, inbox_status, order_id, error_code.
+    // Columns: ordinal, outcome, inbox_status, order_id, error_code, steps_us (of the batch, in the first row).
     if usize::try_from(row.i32(0)?).ok() != Some(index + 1) {
         return Ok(None);
     }

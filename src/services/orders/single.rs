@@ -13,6 +13,7 @@ use super::statements::{
 use super::{PostgresOrders, duplicate};
 use crate::domain::{EVENT_TAG, OrderOutcome, RejectReason, UnitHolder};
 use crate::observe::metrics::{Anomaly, TxRetry};
+use crate::observe::trace::Step;
 use crate::ports::{OrderError, OrderMessage};
 
 /// Why a transaction was given up.
@@ -107,10 +108,13 @@ impl Work<'_> {
         params.uuid(event.reservation_id.0);
         if !self.run(&mut tx, &FIND_RELEASE, &params).await?.is_empty() {
             self.mark(&mut tx, Some(RejectReason::ReservationReleased), None).await?;
-            tx.commit(self.deadline).await?;
+            self.commit(tx).await?;
             return Ok(OrderOutcome::Rejected(RejectReason::ReservationReleased));
         }
-        match self.affected(&mut tx, &DEDUCT_STOCK, &self.sku(), Anomaly::Stock).await? {
+        let span = self.message.span.child(Step::InventoryUpdate);
+        let deducted = self.affected(&mut tx, &DEDUCT_STOCK, &self.sku(), Anomaly::Stock).await?;
+        drop(span);
+        match deducted {
             0 => self.reject(tx, RejectReason::StockExhausted, None).await,
             _ => self.order(tx).await,
         }
@@ -121,6 +125,7 @@ impl Work<'_> {
         let mut params = Params::new();
         params.text(&self.store.group).uuid(event.message_id.0).uuid(event.request_id.0);
         params.uuid(event.reservation_id.0).i64(event.order_id.get());
+        let _span = self.message.span.child(Step::InboxInsert);
         self.affected(tx, &INSERT_INBOX, &params, Anomaly::Inbox).await
     }
 
@@ -140,9 +145,12 @@ impl Work<'_> {
     }
 
     async fn order(&self, mut tx: Transaction<'_>) -> Result<OrderOutcome, Abort> {
-        if self.affected(&mut tx, &INSERT_ORDER, &self.order_params(), Anomaly::Order).await? == 1 {
+        let span = self.message.span.child(Step::OrderInsert);
+        let inserted = self.affected(&mut tx, &INSERT_ORDER, &self.order_params(), Anomaly::Order).await?;
+        drop(span);
+        if inserted == 1 {
             self.mark(&mut tx, None, None).await?;
-            tx.commit(self.deadline).await?;
+            self.commit(tx).await?;
             return Ok(OrderOutcome::Created);
         }
         let reverted = self.affected(&mut tx, &REVERT_STOCK, &self.sku(), Anomaly::Stock).await?;
@@ -157,7 +165,7 @@ impl Work<'_> {
         match relation.as_str() {
             "SAME" => {
                 self.mark(&mut tx, None, Some(other)).await?;
-                tx.commit(self.deadline).await?;
+                self.commit(tx).await?;
                 Ok(OrderOutcome::DuplicateCreated { order_id: self.message.event.order_id })
             }
             "USER" => self.reject(tx, RejectReason::OneUserOneOrder, Some(other)).await,
@@ -165,7 +173,7 @@ impl Work<'_> {
                 let reason = RejectReason::IdentifierCollision;
                 self.mark(&mut tx, Some(reason), None).await?;
                 self.quarantine(&mut tx, reason).await?;
-                tx.commit(self.deadline).await?;
+                self.commit(tx).await?;
                 Ok(OrderOutcome::Rejected(reason))
             }
         }
@@ -186,7 +194,7 @@ impl Work<'_> {
         params.i64(other_order.unwrap_or(event.order_id.get())).text(reason.code());
         // 0: decided already, or the reservation has an order of its own and its unit is sold.
         self.affected(&mut tx, &INSERT_RELEASE, &params, Anomaly::Outbox).await?;
-        tx.commit(self.deadline).await?;
+        self.commit(tx).await?;
         Ok(OrderOutcome::Rejected(reason))
     }
 
@@ -201,8 +209,13 @@ impl Work<'_> {
         }
         self.mark(&mut tx, Some(reason), None).await?;
         self.quarantine(&mut tx, reason).await?;
-        tx.commit(self.deadline).await?;
+        self.commit(tx).await?;
         Ok(OrderOutcome::Rejected(reason))
+    }
+
+    async fn commit(&self, tx: Transaction<'_>) -> Result<(), Abort> {
+        let _span = self.message.span.child(Step::Commit);
+        Ok(tx.commit(self.deadline).await?)
     }
 
     async fn mark(
@@ -226,7 +239,7 @@ impl Work<'_> {
     }
 
     async fn quarantine(&self, tx: &mut Transaction<'_>, reason: RejectReason) -> Result<(), Abort> {
-        let OrderMessage { event, body, broker_message_id, attempt } = *self.message;
+        let OrderMessage { event, body, broker_message_id, attempt, .. } = *self.message;
         let mut params = Params::new();
         let (holder, key) = (UnitHolder::from(event), event.message_key());
         quarantine_params(
