@@ -32,6 +32,7 @@ def widths(browser):
 
 def main():
     with World("dashboard") as world, Browser() as browser:
+        world.end_other_sales()
         process = world.start("all", shards__count=2, recovery__reconcile_ms=500, admin__token="")
         sale = world.sale(UNITS)
         browser.open(f"http://{process.admin}/")
